@@ -91,7 +91,7 @@ train(build=two)
 
 
 def a_module_that_was_edited_is_not_imported(place):
-    """In the middle of the run, beside the script or in another folder that is its own."""
+    """In the middle of the run, beside the script, or moved into another folder that is its own."""
     for name, path in (("late", ""), ("aside", "lib")):
         written(place, os.path.join(path, name + ".py"), "SCALE = 1.0\n")
         script = written(place, f"app/{name}-run.py" if path else f"{name}-run.py", HEAD + f"""
@@ -109,7 +109,10 @@ for step in job:
 """)
         run = started(script, OUT=place.path(name + "-out"))
         wait_until(lambda: len(events(place.path(name + "-out"), "step")) > 3, "some steps", PATIENCE)
-        written(place, os.path.join(path, name + ".py"), "SCALE = 5.0\n")
+        changed = written(place, os.path.join(path, name + ".new"), "SCALE = 5.0\n")
+        if path:
+            os.utime(changed, (1, 1))  # older than the run, as `mv` and `cp -p` leave it
+        os.replace(changed, place.path(os.path.join(path, name + ".py")))
         said = "".join(run.communicate(timeout=PATIENCE))
         require(run.returncode == 2 and f"{name}.py was changed after the job began" in said,
                 f"{name}: {run.returncode}, {said[-1500:]}")

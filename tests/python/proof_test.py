@@ -40,6 +40,17 @@ class Array:
         return self.values
 
 
+class Duck:
+    """Gives its bytes as an array of numpy's does, and has more."""
+    dtype, shape = "u1", (1,)
+
+    def __init__(self, label):
+        self.label = label
+
+    def tobytes(self):
+        return b"1"
+
+
 class Slots:
     __slots__ = ("text", "missing")
 
@@ -181,7 +192,8 @@ MADE = [
     lambda n: list(Colour)[n - 1], lambda n: pathlib.PurePosixPath(str(n)), lambda n: Loaded([n]), lambda n: Ring(n),
     lambda n: [int, str][n - 1], lambda n: [len, sum][n - 1], lambda n: [deep, labelled][n - 1],
     lambda n: memoryview(b"abcd").cast("bi"[n - 1]), lambda n: Addressed(n), lambda n: Named(n), lambda n: Bunch(n),
-    lambda n: n << 20_000, lambda n: Squares(n), lambda n: Remembers(n),
+    lambda n: n << 20_000, lambda n: Squares(n), lambda n: Remembers(n), lambda n: Duck(n),
+    lambda n: collections.defaultdict([int, str][n - 1], a=1),
 ]
 
 
@@ -193,7 +205,15 @@ def of_torch():
         return torch.sparse_coo_tensor([[0, 1]], [1.0, 0.0], (2,)) if n == 1 else torch.tensor([1.0, 0.0]).to_sparse()
 
     numbers = torch.arange(8, dtype=torch.float32)
-    return [
+    # Of a module whose name begins as numpy's does.
+    named = type("Named", (numpy.ndarray,), {"__module__": "numpy_images"})
+
+    def with_name(n):
+        array = numpy.zeros(2).view(named)
+        array.label = n
+        return array
+
+    return [with_name,
         lambda n: torch.quantize_per_tensor(n * numbers, 0.1 * n, 0, torch.quint8),
         lambda n: torch.quantize_per_channel((numbers * n).view(2, 4), torch.tensor([n, 1.0]), torch.tensor([0, 0]), 0, torch.qint8),
         lambda n: torch.complex(numbers, numbers).conj() if n == 1 else torch.complex(numbers, numbers),

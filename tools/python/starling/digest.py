@@ -14,7 +14,7 @@ import struct
 import sys
 import types
 import weakref
-from collections import UserDict
+from collections import UserDict, defaultdict
 from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from typing import Any, Callable
 
@@ -117,13 +117,16 @@ class Digest:
             self._bytes(b"mapping %d" % len(value))
             for key, one in value.items():
                 self.take(key).take(one)
+            if isinstance(value, defaultdict):
+                self._bytes(b"factory")
+                self.take(value.default_factory)
             self._beside(value)
         elif isinstance(value, (list, tuple)):
             self._bytes(b"list %d" % len(value))
             for one in value:
                 self.take(one)
             self._beside(value)
-        elif hasattr(type(value), "tobytes") and hasattr(type(value), "dtype"):  # numpy's
+        elif _is_numpys(value):
             self._array(value)
         elif isinstance(value, (set, frozenset)):
             self._bytes(b"set %d" % len(value))
@@ -283,7 +286,7 @@ class Digest:
             return
         if isinstance(value, numpy.ma.MaskedArray):
             self.take([numpy.asarray(value), numpy.ma.getmaskarray(value), value.fill_value])
-        elif not type(value).__module__.startswith("numpy"):  # fields of numpy's own say where the array lies
+        elif type(value).__module__.partition(".")[0] != "numpy":  # fields of numpy's own say where the array lies
             self._beside(value)
 
     def _alone(self, value: Any) -> bytes:
@@ -297,6 +300,11 @@ class Digest:
 
     def bytes(self) -> "bytes":
         return self._hash.digest()
+
+
+def _is_numpys(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
 
 
 def _names(slots: Any) -> "tuple[str, ...]":

@@ -224,7 +224,8 @@ def check_ages(script: Script) -> None:
         if file in known or not by_path:
             continue
         with contextlib.suppress(OSError):
-            if os.stat(file).st_mtime > start.time:
+            status = os.stat(file)  # `mv` and `cp -p` keep the time of what they bring
+            if max(status.st_mtime, status.st_ctime) > start.time:
                 raise Refused(f"{file} was changed after the job began and is imported now: other processes may have it"
                               " as it was; start the job anew, or import it before starling.train()")
 
