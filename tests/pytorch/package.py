@@ -108,8 +108,7 @@ def what_ends_the_script_ends_the_job(folder):
         process = subprocess.Popen(
             [sys.executable, same_bits.SCRIPT], start_new_session=True, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True,
-            # A shell's background job has it ignored, and so has what that starts.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=same_bits.hear_interrupts,
             env={**os.environ, "MODEL": "mlp", "STEPS": "500", "PACE": "0.05", "OUT": os.path.join(folder, str(code))})
         while not os.path.exists(os.path.join(folder, str(code), "loss.svg")) and process.poll() is None:
             events = os.path.join(folder, str(code), "events.jsonl")

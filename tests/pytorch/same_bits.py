@@ -50,6 +50,11 @@ def sample_of(seed, place, n, purpose):
             return value
 
 
+def hear_interrupts():
+    """In a new process: a shell's background job has SIGINT ignored, and so has what that starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Run:
     """One job, in a process of its own, whose events are read as they come."""
 
@@ -62,7 +67,7 @@ class Run:
         self.environment = {**os.environ, "MODEL": model, "WORKERS": str(workers), "STEPS": str(steps), "OUT": self.out,
                             **environment}
         self.process = subprocess.Popen([sys.executable, SCRIPT, *arguments], env=self.environment, stdout=self.log,
-                                        stderr=subprocess.STDOUT)
+                                        stderr=subprocess.STDOUT, preexec_fn=hear_interrupts)
 
     def look(self):
         path = os.path.join(self.out, "events.jsonl")
