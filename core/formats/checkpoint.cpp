@@ -300,15 +300,19 @@ Result<> publish_checkpoint(Storage& storage, const Manifest& manifest) {
 }
 
 void doubt_checkpoints(Storage& storage, Version from, const std::vector<std::uint64_t>& mine) {
-  const auto there = list_checkpoints(storage);
+  auto there = list_checkpoints(storage);
   if (!there) return;
+  // The newest first: a run goes on from that one.
+  std::sort(there.value().begin(), there.value().end(), std::greater<>());
   for (const Version version : there.value()) {
     if (version <= from) continue;
     auto manifest = read_manifest(storage, version);
     if (!manifest || manifest.value().checkpoint.doubted_from <= from) continue;
     if (std::find(mine.begin(), mine.end(), manifest.value().state_hash) == mine.end()) continue;
     manifest.value().checkpoint.doubted_from = from;
-    (void)put_manifest(storage, manifest.value());
+    // On a full disk there is room to remove, and a checkpoint that hides its doubt must not stay.
+    if (!put_manifest(storage, manifest.value()))
+      storage.remove(manifest_in(checkpoint_folder(version)));
   }
 }
 

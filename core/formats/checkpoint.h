@@ -62,7 +62,8 @@ Result<> publish_checkpoint(Storage& storage, const Manifest& manifest);
 void withdraw_checkpoints(Storage& storage, Version above, const std::vector<std::uint64_t>& mine);
 
 // Marks complete checkpoints above version `from` whose manifest has one of these state hashes: they are
-// in doubt from that step on, if not from an earlier one. What cannot be read or written stays.
+// in doubt from that step on, if not from an earlier one. The newest comes first. The manifest of one
+// that cannot be marked is removed, and with it the checkpoint; what cannot be read stays.
 void doubt_checkpoints(Storage& storage, Version from, const std::vector<std::uint64_t>& mine);
 
 // Removes the folders of versions below `below` that are not `kept`: those that are not complete,

@@ -87,10 +87,10 @@ struct Heartbeat {
   direct @9 :Bool;            # from rank 0: bytes of the epoch go from device to device
   pathWhy @10 :Text;          # and why, or why not; empty = no word yet
   missed @11 :List(UInt32);   # ranks of `entered` whose sums, parameters, rows or votes it waits for
-  differences @12 :List(Difference);  # found in this life, the newest
+  differences @12 :List(Difference);  # known here, the newest
 }
 
-# "I computed this micro-batch of a step again, and have another contribution than the ledger's row."
+# "A micro-batch of a step was computed again, and has another contribution than the ledger's row."
 struct Difference {
   version @0 :UInt64;
   microBatch @1 :UInt32;
@@ -98,6 +98,7 @@ struct Difference {
   row @3 :UInt64;     # LedgerRow.contribution
   first @4 :UInt64;   # what was computed again
   second @5 :UInt64;  # and once more
+  by @6 :UInt64;      # counter of the incarnation that computed it again
 }
 
 # Member -> coordinators, for each version that it passes or learns, and again until one has noted it.

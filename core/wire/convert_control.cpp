@@ -64,6 +64,7 @@ void write_body(const Heartbeat& in, Body::Builder out) {
     differences[i].setRow(d.row);
     differences[i].setFirst(d.first);
     differences[i].setSecond(d.second);
+    differences[i].setBy(d.by);
   }
 }
 
@@ -296,7 +297,8 @@ std::vector<Difference> read_differences(Reading& r, schema::Heartbeat::Reader h
               in[i].getWorker(),
               in[i].getRow(),
               in[i].getFirst(),
-              in[i].getSecond()};
+              in[i].getSecond(),
+              in[i].getBy()};
   return out;
 }
 

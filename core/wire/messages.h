@@ -38,6 +38,17 @@ struct LedgerRow {
 // An exact sum of doubles as its wide integer's words (core/base/exact_sum.h); empty = zero.
 using ExactWords = std::vector<std::uint64_t>;
 
+// A micro-batch whose recomputed contribution differs from its ledger row; then computed once more.
+struct Difference {
+  Version version = 0;
+  MicroBatch micro_batch = 0;
+  std::uint64_t worker = 0;  // counter of the incarnation whose row it is
+  std::uint64_t row = 0;     // LedgerRow::contribution
+  std::uint64_t first = 0, second = 0;
+  std::uint64_t by = 0;  // counter of the incarnation that computed it again
+  bool operator==(const Difference&) const = default;
+};
+
 // A Vote is one worker's vote for one step. `record` is set (version != kNoVersion) only by a
 // member that has passed this vote in an earlier epoch already.
 struct Vote {
@@ -51,6 +62,8 @@ struct Vote {
   bool wants_checkpoint = false;  // of the version that this step makes: it was asked for one
   std::uint32_t ready_attempt =
       0;  // attempt whose device transport is ready here; 0: none is (R17)
+  // That this member has found in this step: no loss of the finder and of the leader hides them.
+  std::vector<Difference> differences{};
 };
 
 // ---- Plans ------------------------------------------------------------------------------------
@@ -168,16 +181,6 @@ struct Report {
   // passed anywhere. If the sender is not pending: the epoch that left it out. {0,0}: none.
   EpochId may_have_begun;
   LinkFault fault = LinkFault::kEnded;  // how the connections with `broken` ended
-};
-
-// A micro-batch whose recomputed contribution differs from its ledger row; then computed once more.
-struct Difference {
-  Version version = 0;
-  MicroBatch micro_batch = 0;
-  std::uint64_t worker = 0;  // counter of the incarnation whose row it is
-  std::uint64_t row = 0;     // LedgerRow::contribution
-  std::uint64_t first = 0, second = 0;
-  bool operator==(const Difference&) const = default;
 };
 
 // Sent every tenth of a lease, at most 100 ms apart, by the thread that obeys the protocol. Threads

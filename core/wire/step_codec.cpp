@@ -105,6 +105,41 @@ Result<std::vector<LedgerRow>> decode_ledger(ByteView bytes) {
   return rows;
 }
 
+namespace {
+
+void put_differences(ByteWriter& out, const std::vector<Difference>& differences) {
+  STARLING_CHECK(differences.size() <= limits::kDifferences);
+  out.put(static_cast<std::uint8_t>(differences.size()));
+  for (const Difference& d : differences) {
+    out.put(d.version);
+    out.put(d.micro_batch);
+    out.put(d.worker);
+    out.put(d.row);
+    out.put(d.first);
+    out.put(d.second);
+    out.put(d.by);
+  }
+}
+
+std::vector<Difference> get_differences(ByteReader& in) {
+  const auto count = in.get<std::uint8_t>();
+  if (count > limits::kDifferences) in.get_bytes(in.remaining() + 1);
+  std::vector<Difference> differences;
+  for (std::size_t i = 0; i < count && in.good(); ++i) {
+    Difference& d = differences.emplace_back();
+    d.version = in.get<Version>();
+    d.micro_batch = in.get<MicroBatch>();
+    d.worker = in.get<std::uint64_t>();
+    d.row = in.get<std::uint64_t>();
+    d.first = in.get<std::uint64_t>();
+    d.second = in.get<std::uint64_t>();
+    d.by = in.get<std::uint64_t>();
+  }
+  return differences;
+}
+
+}  // namespace
+
 Bytes encode_vote(const Vote& vote) {
   ByteWriter out;
   out.put(vote.version);
@@ -118,6 +153,7 @@ Bytes encode_vote(const Vote& vote) {
   out.put(static_cast<std::uint8_t>(vote.writing));
   out.put(static_cast<std::uint8_t>(vote.wants_checkpoint));
   out.put(vote.ready_attempt);
+  put_differences(out, vote.differences);
   return std::move(out).take();
 }
 
@@ -136,6 +172,7 @@ Result<Vote> decode_vote(ByteView bytes) {
   vote.writing = in.get<std::uint8_t>() != 0;
   vote.wants_checkpoint = in.get<std::uint8_t>() != 0;
   vote.ready_attempt = in.get<std::uint32_t>();
+  vote.differences = get_differences(in);
   if (!in.done() || vote.ready_attempt > limits::kAttempts) return malformed("vote");
   return vote;
 }

@@ -207,6 +207,10 @@ bool Group::take(const Restarted& restarted) {
   return true;
 }
 
+Version Group::begun() const {
+  return job_ && !job_->checkpoints.empty() ? job_->checkpoints.back().version : Version{0};
+}
+
 bool Group::can_start() const {
   return start_ == 0 || std::any_of(checkpoints_.begin(), checkpoints_.end(),
                                     [&](const auto& c) { return c.version == start_; });

@@ -60,6 +60,8 @@ class Group {
   const std::vector<Checkpoint>& checkpoints() const { return checkpoints_; }
   // The version of a fresh start: that of a checkpoint, or 0.
   Version start() const { return start_; }
+  // The version with which this run began, whatever it went back to later.
+  Version begun() const;
   // Whether a fresh start is possible: from the seed always, else while its checkpoint can be read.
   bool can_start() const;
   // Set while a fresh start from a checkpoint is to follow: the last plan is over then.

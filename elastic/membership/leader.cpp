@@ -263,7 +263,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Heartb
   send(from, LeaderHint{0, term_, {}});
   tell_left_out(from);
   refuse_other_data(from, name);
-  review_differences(from, m.differences);
+  review_differences(m.differences);
   expel(from, name);
   // A worker was silent while workers with another fingerprint formed the group: refuse it.
   if (!roster_.waits(from)) return;

@@ -183,12 +183,12 @@ class Leader {
   void refuse_other_data(const Incarnation& who, const std::string& name);
   // Marks this worker's results as doubtful; `what` as in "reads other data".
   void taint(const Incarnation& who, const std::string& name, const std::string& what);
-  void review_differences(const Incarnation& by, const std::vector<Difference>& differences);
-  void tell_difference(const Incarnation& by, const Difference& difference,
-                       std::optional<std::uint64_t> wrong);
-  void doubt_result(const Incarnation& by, const Difference& difference);
+  void review_differences(const std::vector<Difference>& differences);
+  void tell_difference(const Difference& difference, std::optional<std::uint64_t> wrong);
+  void doubt_result(const Difference& difference);
   void doubt_from(Version first);
-  void doubt_checkpoints();
+  // `first_heard`: of this doubt, by this leader.
+  void doubt_checkpoints(bool first_heard = false);
   void expel(const Incarnation& who, const std::string& name);
   void refuse(const Incarnation& who, const std::string& name, std::string why);
   bool others_have_all_of(const Incarnation& who) const;

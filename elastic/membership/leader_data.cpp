@@ -224,12 +224,13 @@ void Leader::taint(const Incarnation& who, const std::string& name, const std::s
 void Leader::doubt_from(Version first) {
   if (tainted_from_ && *tainted_from_ <= first) return;
   tainted_from_ = first;
-  doubt_checkpoints();
+  doubt_checkpoints(/*first_heard=*/true);
 }
 
-void Leader::doubt_checkpoints() {
+// A leader before this one may have ordered it of a keeper that was gone before it was done.
+void Leader::doubt_checkpoints(bool first_heard) {
   if (!tainted_from_) return;
-  bool any = false;
+  bool any = first_heard && !group_.checkpoints().empty();
   for (Checkpoint c : group_.checkpoints()) {
     if (c.version <= *tainted_from_ || c.doubted_from <= *tainted_from_) continue;
     c.doubted_from = *tainted_from_;

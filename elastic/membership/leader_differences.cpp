@@ -31,20 +31,19 @@ std::string place_of(const Difference& d) {
 
 }  // namespace
 
-void Leader::review_differences(const Incarnation& by, const std::vector<Difference>& differences) {
+void Leader::review_differences(const std::vector<Difference>& differences) {
   for (const Difference& d : differences) {
     if (d.micro_batch >= config_.micro_batches) continue;
-    if (const auto found = suspicions_.take(by.counter, d))
-      tell_difference(by, d, config_.pure_model ? found->wrong : std::nullopt);
+    if (const auto found = suspicions_.take(d.by, d))
+      tell_difference(d, config_.pure_model ? found->wrong : std::nullopt);
   }
 }
 
-void Leader::tell_difference(const Incarnation& by, const Difference& d,
-                             std::optional<std::uint64_t> wrong) {
-  tell(event::Mismatch{d.version, d.micro_batch, d.worker, by.counter, wrong});
-  const std::string worker = name_of(group_, d.worker), finder = name_of(group_, by.counter);
+void Leader::tell_difference(const Difference& d, std::optional<std::uint64_t> wrong) {
+  tell(event::Mismatch{d.version, d.micro_batch, d.worker, d.by, wrong});
+  const std::string worker = name_of(group_, d.worker), finder = name_of(group_, d.by);
   std::string text = place_of(d) + ": " + finder + " computes another gradient than ";
-  text += by.counter == d.worker ? "it did before" : worker + ", whose is in the sum";
+  text += d.by == d.worker ? "it did before" : worker + ", whose is in the sum";
   if (wrong)
     text += "; " + name_of(group_, *wrong) + " is wrong";
   else if (!config_.pure_model)
@@ -54,20 +53,24 @@ void Leader::tell_difference(const Incarnation& by, const Difference& d,
   else
     text += "; which of the two is wrong cannot be told";
   if (is_due(suspicions_.count())) warn(text);
-  if (!wrong) doubt_result(by, d);
   const auto* life = wrong ? with_counter(group_, *wrong) : nullptr;
-  if (life && wrong_.emplace(*wrong, text).second && roster_.find(life->join.who))
+  if (!life || !roster_.find(life->join.who))
+    doubt_result(d);
+  else if (wrong_.emplace(*wrong, text).second)
     taint(life->join.who, life->join.name, "computes wrong gradients, as seen in " + place_of(d));
   if (config_.stop_on_mismatch && !proposals_.end())
     end_job(1, text + ", and on_mismatch is \"stop\"; " + newest_checkpoint());
 }
 
-// Every worker of a model that keeps something
-// between micro-batches is as wrong as the one that was found; of a pure one it is one of these two.
-void Leader::doubt_result(const Incarnation& by, const Difference& d) {
-  const auto* other = with_counter(group_, d.worker);
-  Version first = group_.start();
-  if (config_.pure_model && other) first = std::min(first_of(by), first_of(other->join.who));
+// Every worker of a model that keeps something between micro-batches is as wrong as the one that was
+// found, also before a restart; of a pure one it is one of these two.
+void Leader::doubt_result(const Difference& d) {
+  if (!config_.pure_model) return doubt_from(group_.begun());
+  Version first = kNoVersion;
+  for (const std::uint64_t counter : {d.worker, d.by}) {
+    const auto* life = with_counter(group_, counter);
+    first = std::min(first, life ? first_of(life->join.who) : group_.start());
+  }
   doubt_from(first);
 }
 

@@ -68,6 +68,7 @@ class Worker {
   std::uint32_t world() const { return run_ ? run_->world() : 0; }
   // The heartbeat that coordinators are to get from this worker now.
   Heartbeat heartbeat() const;
+  void note_differences(const std::vector<Difference>& found);
 
  private:
   void on_event(const worker_event::Start& e);
@@ -206,7 +207,7 @@ class Worker {
   StepWork work_;             // of step version_
   Rechecks rechecks_;         // of step version_
   bool comparing_ = false;
-  std::vector<Difference> differences_;  // that this life has found, the newest last
+  std::vector<Difference> differences_;  // that are known here, the newest last
   Speedometer speed_;
   Digest data_{};  // zeros: not known yet
   std::uint64_t finished_ms_ = 0;

@@ -177,14 +177,26 @@ void Worker::on_event(const Compared& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || e.version != version_ || !comparing_) return;
   comparing_ = false;
-  for (Difference& d : rechecks_.differences(version_, work_.rows()))
-    differences_.push_back(std::move(d));
+  auto found = rechecks_.differences(version_, work_.rows());
+  for (Difference& d : found) d.by = joining_.self().counter;
+  note_differences(found);
+  rechecks_.open({});
+  vote_if_ready();
+}
+
+// Every member tells the leader, and each later one, whatever becomes of the finder.
+void Worker::note_differences(const std::vector<Difference>& found) {
+  bool any = false;
+  for (const Difference& d : found) {
+    if (std::ranges::find(differences_, d) != differences_.end()) continue;
+    differences_.push_back(d);
+    any = true;
+  }
+  if (!any) return;
   if (differences_.size() > limits::kDifferences)
     differences_.erase(differences_.begin(),
                        differences_.end() - std::ptrdiff_t{limits::kDifferences});
-  rechecks_.open({});
   send(heartbeat());
-  vote_if_ready();
 }
 
 void Worker::end_share_if_done() {
@@ -268,6 +280,10 @@ void Worker::cast(Vote vote) {
   vote.writing = checkpoint_.writing();
   vote.wants_checkpoint = checkpoint_.wanted();
   vote.ready_attempt = run.ready_attempt;
+  std::ranges::copy_if(differences_, std::back_inserter(vote.differences),
+                       [&](const Difference& d) {
+                         return d.version == vote.version && d.by == joining_.self().counter;
+                       });
   emit(SendVote{run.plan->id, vote});
   run.votes[run.self] = std::move(vote);
   pass_if_complete();
@@ -280,6 +296,7 @@ void Worker::on_event(const VoteArrived& e) {
   if (e.vote.version != run->voting || run->votes.count(e.from))
     return stop({run->plan->members[e.from].who});
   run->votes[e.from] = e.vote;
+  note_differences(e.vote.differences);
   pass_if_complete();
 }
 

@@ -46,9 +46,21 @@ TEST_CASE("step codec: what is cut, longer or says a wrong size is refused") {
     CHECK(refused(kind, longer));
   }
   for (const std::uint32_t attempt : {limits::kAttempts, limits::kAttempts + 1, ~0u}) {
-    Bytes vote = whole[1];
-    std::memcpy(vote.data() + vote.size() - sizeof attempt, &attempt, sizeof attempt);
+    Vote plain = random.vote();
+    plain.differences.clear();
+    Bytes vote = encode_vote(plain);  // it ends with the attempt and a count of no differences
+    std::memcpy(vote.data() + vote.size() - 1 - sizeof attempt, &attempt, sizeof attempt);
     CHECK(refused(1, vote) == (attempt > limits::kAttempts));
+  }
+  for (const std::size_t count : {limits::kDifferences, limits::kDifferences + 1}) {
+    Vote vote = random.vote();
+    vote.differences.assign(limits::kDifferences, {});
+    Bytes bytes = encode_vote(vote);
+    const std::size_t row =
+        3 * sizeof(std::uint64_t) + sizeof(MicroBatch) + 3 * sizeof(std::uint64_t);
+    bytes.resize(bytes.size() + (count - limits::kDifferences) * row);
+    bytes[bytes.size() - count * row - 1] = static_cast<std::uint8_t>(count);
+    CHECK(refused(1, bytes) == (count > limits::kDifferences));
   }
   for (const std::uint32_t count : {65u, 0x80000000u, 0xffffffffu}) {
     Bytes vote = whole[1], ledger = whole[2];

@@ -108,6 +108,26 @@ def a_run_that_is_done_goes_on_with_more_steps_in_its_folder(place):
     require({"events.jsonl", "model.safetensors", "run-1", "run-2", "run-3"} <= set(there), f"{there}")
 
 
+def what_the_events_of_a_run_say_to_be_in_doubt_is_so_in_the_next_one(place):
+    """A run that is killed as it finds a difference leaves manifests that do not say so."""
+    job, folder = with_checkpoints(place, steps=30)
+    run = place.run(job, "--workers", 2)
+    run.end()
+    path = os.path.join(run.out, "events.jsonl")
+    with open(path) as file:
+        lines = file.readlines()
+    found = {**json.loads(lines[-1]), "ev": "mismatch", "version": 12, "micro_batch": 0, "worker": 1, "by": 2, "wrong": None}
+    with open(path, "w") as file:
+        file.writelines([*lines[:-1], json.dumps(found) + "\n", lines[-1]])
+    ended = subprocess.run([STARLING, "run", job, "--out", run.out, "--workers", "2", "--resume", "--steps", "50"],
+                           capture_output=True, text=True, timeout=600)
+    require(ended.returncode == 0 and "the checkpoint of step 20: steps before it are in doubt" in ended.stderr, ended.stderr)
+    for version in complete(folder):
+        with open(os.path.join(folder, f"step-{version:09}", "manifest.json")) as file:
+            doubt = json.load(file).get("doubted_from")
+        require(version == 20 or doubt == 0, f"step {version}: {doubt}")
+
+
 def an_undisturbed_run_writes_checkpoints_and_changes_no_bit(place):
     job, folder = with_checkpoints(place, every=20, keep=3, steps=100)
     quiet = place.run(place.job(steps=100), "--workers", 1)
@@ -311,6 +331,7 @@ def chaos_tells_a_loss_of_all_copies_from_one_that_leaves_some(place):
 if __name__ == "__main__":
     main(a_job_goes_on_from_its_newest_checkpoint_at_another_world_size,
          a_run_that_is_done_goes_on_with_more_steps_in_its_folder,
+         what_the_events_of_a_run_say_to_be_in_doubt_is_so_in_the_next_one,
          an_undisturbed_run_writes_checkpoints_and_changes_no_bit,
          all_workers_killed_at_once_go_on_from_the_newest,
          both_holders_of_a_segment_killed_is_a_restart,

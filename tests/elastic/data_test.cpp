@@ -329,10 +329,10 @@ TEST_CASE("leader: a run that goes on from a checkpoint in doubt says so when it
 
 namespace {
 
-Heartbeat beat_with(const OneLeader& one, Version v, std::uint64_t worker, std::uint64_t first,
-                    std::uint64_t second) {
+Heartbeat beat_with(const OneLeader& one, std::uint64_t by, Version v, std::uint64_t worker,
+                    std::uint64_t first, std::uint64_t second) {
   Heartbeat beat{one.group.plan()->id, 1, {}};
-  beat.differences = {{v, 0, worker, 100, first, second}};
+  beat.differences = {{v, 0, worker, 100, first, second, by}};
   return beat;
 }
 
@@ -340,13 +340,14 @@ Heartbeat beat_with(const OneLeader& one, Version v, std::uint64_t worker, std::
 
 TEST_CASE("leader: of two who compute different gradients both are named; with a third one goes") {
   OneLeader one(/*pure=*/true);
-  one.say(2, beat_with(one, 0, 1, 5, 5));
-  one.say(2, beat_with(one, 0, 1, 5, 5));  // again and again
+  one.say(2, beat_with(one, 2, 0, 1, 5, 5));
+  one.say(2, beat_with(one, 2, 0, 1, 5, 5));  // again and again
+  one.say(3, beat_with(one, 2, 0, 1, 5, 5));  // from another one, which had it with a vote
   REQUIRE(one.mismatches.size() == 1);
   CHECK(one.mismatches[0] == event::Mismatch{0, 0, 1, 2, {}});
   CHECK(one.taints.empty());
   for (std::uint64_t nonce : {1, 2, 3}) CHECK(!one.refused(nonce));
-  one.say(3, beat_with(one, 1, 1, 5, 5));
+  one.say(3, beat_with(one, 3, 1, 1, 5, 5));
   REQUIRE(one.mismatches.size() == 2);
   CHECK(one.mismatches[1].wrong == std::uint64_t{1});
   REQUIRE(one.taints.size() == 1);
@@ -358,7 +359,7 @@ TEST_CASE("leader: of two who compute different gradients both are named; with a
 
 TEST_CASE("leader: a model that may keep state accuses no worker") {
   OneLeader one(/*pure=*/false);
-  one.say(2, beat_with(one, 0, 1, 5, 6));
+  one.say(2, beat_with(one, 2, 0, 1, 5, 6));
   REQUIRE(one.mismatches.size() == 1);
   CHECK(!one.mismatches[0].wrong);
   CHECK(one.taints.empty());
@@ -371,7 +372,7 @@ TEST_CASE("leader: a model that may keep state accuses no worker") {
 
 TEST_CASE("leader: with on_mismatch = \"stop\" a difference is the end, exit code 1") {
   OneLeader one(/*pure=*/true, /*stop=*/true);
-  one.say(2, beat_with(one, 0, 1, 5, 5));
+  one.say(2, beat_with(one, 2, 0, 1, 5, 5));
   REQUIRE(one.proposals.size() == 1);
   const auto* end = std::get_if<JobEnded>(&one.proposals.front());
   REQUIRE(end != nullptr);

@@ -147,7 +147,23 @@ TEST_CASE(
   REQUIRE(one.said<Heartbeat>().size() == 1);
   const auto told = one.said<Heartbeat>()[0].differences;
   REQUIRE(told.size() == 1);
-  CHECK(told[0] == Difference{0, one.m, 0, 0, 5, 5});
+  CHECK(told[0] == Difference{0, one.m, 0, 0, 5, 5, /*by=*/1});
+  CHECK(OneWorker::among<SendVote>(one.all)[0].vote.differences == told);
+}
+
+// The finder and the leader may be gone before the finder's next heartbeat.
+TEST_CASE("worker: a difference in a member's vote is told as one's own, and once") {
+  Rechecking one;
+  one.again(0);
+  one.forget();
+  Vote vote{0};
+  vote.differences = {{0, 5, 3, 100, 5, 5, /*by=*/2}};
+  one.on(VoteArrived{kFirst, Rank{1}, vote});
+  REQUIRE(one.said<Heartbeat>().size() == 1);
+  CHECK(one.said<Heartbeat>()[0].differences == vote.differences);
+  one.on(VoteArrived{kFirst, Rank{2}, vote});
+  CHECK(one.said<Heartbeat>().size() == 1);
+  CHECK(one.worker.heartbeat().differences == vote.differences);  // also to a leader to come
 }
 
 // In an epoch that begins the step again, nothing is computed a second time, but what was ordered

@@ -130,6 +130,23 @@ Result<std::string> put_aside_run_without_steps(const std::string& folder) {
   return put_aside(folder, false);
 }
 
+std::optional<Version> doubt_told_in(const std::string& folder) {
+  std::ifstream file(fs::path(folder) / kEvents, std::ios::binary);
+  std::optional<Version> first;
+  Version begun = 0;
+  for (std::string text; std::getline(file, text);) {
+    const auto line = read_event(text);
+    if (!line || !line.value().event) continue;
+    const Event& event = *line.value().event;
+    if (const auto* started = std::get_if<event::Started>(&event)) begun = started->from;
+    if (std::holds_alternative<event::Mismatch>(event))
+      first = std::min(first.value_or(begun), begun);
+    if (const auto* tainted = std::get_if<event::Tainted>(&event))
+      first = std::min(first.value_or(tainted->first), tainted->first);
+  }
+  return first;
+}
+
 std::optional<event::Done> finished_run(const std::string& folder, const Job& job) {
   const DeadRun run(folder);
   std::error_code error;

@@ -62,6 +62,9 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
   if (options.resume) {
     STARLING_TRY(moved, put_aside_earlier_run(run.folder, run.job));
     aside = std::move(moved);
+    if (const auto first = aside.empty() ? std::nullopt : doubt_told_in(aside))
+      for (Checkpoint& c : run.checkpoints)
+        if (c.version > *first && c.doubted_from == kNoVersion) c.doubted_from = *first;
   }
   if (aside.empty()) {
     STARLING_TRY(moved, put_aside_run_without_steps(run.folder));

@@ -1,0 +1,88 @@
+// Checkpoints that are in doubt, and how the leader makes them say so.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/elastic/checkpoint_leader.h"
+
+namespace starling::elastic {
+namespace {
+
+using namespace checkpoints;
+
+// Goal: a run that goes on from it says so, though its own workers find nothing.
+TEST_CASE("leader: a checkpoint after contributions that differ is in doubt") {
+  OneLeader one;
+  one.publish(10);
+  CHECK(one.stores.back().checkpoint.doubted_from == kNoVersion);
+  Heartbeat beat{one.group.plan()->id, 21, {}};
+  beat.data = kData;
+  beat.differences = {{17, 0, 1, 100, 5, 6, /*by=*/1}};
+  one.say(1, beat);
+  one.publish(20);
+  CHECK(one.stores.back().checkpoint.doubted_from == Version{0});
+}
+
+// Hidden state may have been there for long before a difference was seen.
+TEST_CASE("leader: checkpoints that were complete before contributions differ are in doubt, too") {
+  OneLeader one;
+  one.publish(10);
+  for (std::uint64_t nonce : {1, 2}) one.say(nonce, one.part(nonce, 20));
+  one.vote_digest(20, {kSegments, 0});
+  one.on(leader_event::Stored{20, ""});  // and proposed: on its way
+  Heartbeat beat{one.group.plan()->id, 21, {}};
+  beat.data = kData;
+  beat.differences = {{20, 0, 1, 100, 5, 6, /*by=*/1}};
+  one.say(1, beat);
+  one.commit();
+  one.commit();
+  CHECK(one.complete() == std::vector<Version>{10, 20});
+  for (const Checkpoint& c : one.group.checkpoints()) CHECK(c.doubted_from == Version{0});
+  CHECK(std::any_of(one.tidied.begin(), one.tidied.end(),
+                    [](const leader_command::Tidy& t) { return t.doubted == 0; }));
+}
+
+// The keeper of the leader before it may not have come to an end of it.
+TEST_CASE("leader: a new one orders manifests to be marked, though the log has the doubt") {
+  OneLeader one;
+  one.publish(10);
+  Heartbeat beat{one.group.plan()->id, 21, {}};
+  beat.data = kData;
+  beat.differences = {{17, 0, 1, 100, 5, 6, /*by=*/1}};
+  one.say(1, beat);
+  one.commit();
+  CHECK(one.group.checkpoints().front().doubted_from == Version{0});
+  one.elect(2);
+  one.tidied.clear();
+  one.say(2, beat);  // which has it from a vote of worker 1
+  REQUIRE(one.tidied.size() == 1);
+  CHECK(one.tidied[0].doubted == Version{0});
+  one.say(1, beat);
+  CHECK(one.tidied.size() == 1);
+}
+
+// What a model has kept since the run began is in the checkpoint that the run went back to, too.
+TEST_CASE("leader: a difference after a restart puts all checkpoints of the run in doubt") {
+  OneLeader one;
+  one.publish(10);
+  one.publish(20);
+  one.die(1);
+  one.die(2);
+  for (std::uint64_t nonce : {3, 4}) one.join(nonce);
+  one.pass_time(50);
+  for (std::uint64_t nonce : {3, 4}) one.report(nonce, kNoVersion);
+  one.commit();
+  REQUIRE(one.group.start() == 20);
+  one.enter(25);
+  Heartbeat beat{one.group.plan()->id, 25, {}};
+  beat.data = kData;
+  beat.differences = {{24, 0, 3, 100, 5, 6, /*by=*/4}};
+  one.say(4, beat);
+  one.commit();
+  CHECK(one.complete() == std::vector<Version>{10, 20});
+  for (const Checkpoint& c : one.group.checkpoints()) CHECK(c.doubted_from == Version{0});
+}
+
+}  // namespace
+}  // namespace starling::elastic
