@@ -116,6 +116,7 @@ inline Deed deed(const chaos::FaultKind* kind, double t, int worker, double unti
   Deed made;
   made.kind = kind->word;
   made.judged = kind->judged;
+  made.shown = kind->shown;
   made.outcome = Deed::Outcome::kDone;
   made.t = t;
   made.until_t = until_t > 0 ? until_t : t;

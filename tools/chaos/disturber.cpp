@@ -11,6 +11,7 @@ Disturber::Disturber(const Plan& plan, DisturberOptions options, DisturberCalls 
   for (const Fault& fault : faults_)
     run_.deeds.push_back({.kind = fault.kind->word,
                           .judged = fault.kind->judged,
+                          .shown = fault.kind->shown,
                           .planned_s = fault.at_s,
                           .for_s = fault.for_s});
   for (std::size_t i = 0; i < faults_.size(); ++i)

@@ -49,9 +49,7 @@ void draw_workers(Chart& chart, const judge::Story& story, const std::vector<jud
   const double coordinators = chart.strip("coordinators", kLane);
   for (const judge::Deed& deed : deeds) {
     if (deed.outcome != judge::Deed::Outcome::kDone) continue;
-    const FaultKind* kind = find_kind(deed.kind);
-    if (!kind) continue;
-    const FaultKind::Shown& shown = kind->shown;
+    const judge::Shown& shown = deed.shown;
     for (const judge::Target& target : deed.targets) {
       double y = coordinators;
       if (!shown.on_coordinators) {

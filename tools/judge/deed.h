@@ -40,6 +40,14 @@ struct Judged {
   bool timed = false;         // the pause after it is measured (P7)
 };
 
+// Reports show a sign at the deed's time or, without one, a bar for as long as it lasts.
+struct Shown {
+  const char* style = "";  // of the chart: hurt, kind; of a bar: stopped, slow
+  const char* sign = nullptr;
+  const char* meaning = "";      // in the legend: "killed"
+  bool on_coordinators = false;  // not on a worker's lane
+};
+
 struct Deed {
   enum class Outcome : std::uint8_t {
     kDone = 1,
@@ -48,6 +56,7 @@ struct Deed {
   };
   std::string kind;  // "kill"
   Judged judged;
+  Shown shown;
   double planned_s = 0;  // after the first committed step
   double for_s = 0;      // how long it was to last, if it does; of a leave, its notice
   Outcome outcome = Outcome::kNotReached;

@@ -52,14 +52,7 @@ struct FaultKind {
 
   judge::Judged judged;
 
-  // Reports show a sign at its time or, without one, a bar for as long as it lasts.
-  struct Shown {
-    const char* style;  // of the chart: hurt, kind; of a bar: stopped, slow
-    const char* sign = nullptr;
-    const char* meaning;           // in the legend: "killed"
-    bool on_coordinators = false;  // not on a worker's lane
-  };
-  Shown shown;
+  judge::Shown shown;
 };
 
 }  // namespace starling::chaos

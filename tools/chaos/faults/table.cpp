@@ -15,11 +15,6 @@ std::span<const FaultKind* const> fault_kinds() {
   return kTable;
 }
 
-const FaultKind* find_kind(std::string_view word) {
-  const auto found = std::ranges::find(kTable, word, &FaultKind::word);
-  return found == std::end(kTable) ? nullptr : *found;
-}
-
 std::string known_kinds() {
   std::string known;
   for (const FaultKind* kind : kTable) {
@@ -46,13 +41,14 @@ Result<std::vector<const FaultKind*>> parse_kinds(const std::string& words) {
     const auto comma = std::min(words.find(',', at), words.size());
     const std::string word = words.substr(at, comma - at);
     at = comma + 1;
-    const FaultKind* kind = find_kind(word);
-    if (!kind)
+    const auto found = std::find_if(std::begin(kTable), std::end(kTable),
+                                    [&](const FaultKind* kind) { return kind->word == word; });
+    if (found == std::end(kTable))
       return Error(Code::kBadInput, "unknown kind of fault \"" + word.substr(0, 64) +
                                         "\", known are " + known_kinds());
-    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end())
+    if (std::find(kinds.begin(), kinds.end(), *found) != kinds.end())
       return Error(Code::kBadInput, "kind of fault \"" + word + "\" is named twice");
-    kinds.push_back(kind);
+    kinds.push_back(*found);
   }
   return kinds;
 }

@@ -3,7 +3,6 @@
 
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
@@ -34,8 +33,7 @@ STARLING_FAULT_KINDS(STARLING_DECLARE_KIND)
 }  // namespace faults
 
 std::span<const FaultKind* const> fault_kinds();
-const FaultKind* find_kind(std::string_view word);  // null: there is none
-std::string known_kinds();                          // "kill, stop, ..."
+std::string known_kinds();  // "kill, stop, ..."
 // Lists the kinds for which this is true: kinds_that(&FaultKind::usual) is "kill,stop,...".
 std::string kinds_that(bool FaultKind::*what);
 // Reads "kill,stop"; each at most once. Errors: kBadInput  the word, and what is known.
