@@ -84,7 +84,7 @@ struct OpenEpoch {
 
   collectives::FrameSender& sender;
   collectives::Epoch frames;
-  bool given_up = false;  // Broken was told: nothing is delivered any more
+  bool given_up = false;  // Broken was told: the executor takes no frame any more
   // Set while a step is reduced: by bucket, whether its own sums were sent.
   std::optional<std::vector<bool>> sent;
   elastic::worker_command::Measure owned;  // for the vote, when all totals are there
@@ -92,15 +92,15 @@ struct OpenEpoch {
   const EpochId& id() const { return frames.plan().id; }
 };
 
-// The owner of an Executor. No call may destroy an epoch: the executor still uses it.
+// ExecutorOwner hears what an Executor finds. No call may destroy an epoch: the executor still uses it.
 class ExecutorOwner {
  public:
   virtual ~ExecutorOwner() = default;
   virtual void tell(elastic::WorkerEvent event) = 0;
   // This life is over: all epochs are given up, and the executor does nothing any more.
   virtual void halted(int status, const std::string& reason) = 0;
-  // Nothing is delivered in this epoch any more, and Broken is told.
-  // `peer`: of no member if the device transport is to blame.
+  // The executor takes no frame of this epoch any more, and tells Broken next.
+  // `peer`: kNoRank if the device transport is to blame.
   virtual void gave_up(OpenEpoch& epoch, Rank peer, const std::string& why) = 0;
   virtual void at(WorkPhase) {}
   virtual void mark(StepMark) {}

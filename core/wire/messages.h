@@ -62,7 +62,8 @@ struct Vote {
   bool wants_checkpoint = false;  // of the version that this step makes: it was asked for one
   std::uint32_t ready_attempt =
       0;  // attempt whose device transport is ready here; 0: none is (R17)
-  // That this member has found in this step: no loss of the finder and of the leader hides them.
+  // The differences that this member has found in this step. Each receiver reports them to the leader,
+  // so that no loss of this member hides them.
   std::vector<Difference> differences{};
 };
 

@@ -20,9 +20,9 @@ class Suspicions {
   struct Found {
     std::optional<std::uint64_t> wrong;  // counter of the incarnation that is known to be wrong
   };
-  // Takes a difference that incarnation `by` (a counter) reports. Nothing: it was taken before.
+  // Takes a difference that incarnation `by` (a counter) has found. Nothing: it was taken before.
   // Wrong is
-  //   a reporter whose two contributions differ, or whose second one is the row's;
+  //   a finder whose two contributions differ, or whose second one is the row's;
   //   of two workers that each agree with themselves the one that also differs from a third worker;
   //   else none.
   std::optional<Found> take(std::uint64_t by, const Difference& difference);

@@ -184,7 +184,8 @@ void Worker::on_event(const Compared& e) {
   vote_if_ready();
 }
 
-// Every member tells the leader, and each later one, whatever becomes of the finder.
+// Each member reports a difference that it has found or got with a vote, to this leader and to each
+// later one: no loss of the finder hides it.
 void Worker::note_differences(const std::vector<Difference>& found) {
   bool any = false;
   for (const Difference& d : found) {

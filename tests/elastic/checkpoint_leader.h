@@ -46,7 +46,7 @@ struct OneLeader : LeaderRig {
     if (const auto* event = std::get_if<Event>(&command))
       if (const auto* e = std::get_if<event::Warning>(event)) warnings.push_back(e->text);
   }
-  // Whoever holds something of the last plan holds it at this version.
+  // A worker that holds segments of the last plan reports them at this version.
   void report(std::uint64_t nonce, Version version) {
     Report report;
     report.promise = asked();

@@ -361,7 +361,7 @@ void WorkerProcess::tell(elastic::WorkerEvent event) {
   if (arrived) world_.moment(*this, Moment::kMoveArrived, *arrived);
 }
 
-// Where nobody changed this worker's memory it can only be a fault of the protocol.
+// A worker whose memory no fault has changed halts only by a fault of the protocol.
 void WorkerProcess::halted(int, const std::string& reason) {
   if (!flipped_) return world_.oracle().refused(*this, reason);
   kill(reason.c_str());
