@@ -4,22 +4,24 @@ import os
 import signal
 import subprocess
 
-from harness import STARLING, Failed, environment, kill_join_and_leave, main, require, same, with_checkpoints
+from harness import ISA, STARLING, Failed, environment, kill_join_and_leave, main, require, same, with_checkpoints
 
 PLUGIN = os.path.join(os.path.dirname(STARLING), "tests", "cuda", "libstarling_cuda_imitated_plugin.so")
 os.environ["STARLING_PLUGIN"] = PLUGIN
 os.environ["STARLING_CUBLASLT"] = "none"  # a real one cannot work on an imitated device
 FIXTURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fixtures")
-# The imitation takes milliseconds for a token.
-SMALL = dict(isa="cuda", steps=6, width=16, context=12, sequences=1, micro_batches=4, lease_ms=10000)
-LONGER = SMALL | dict(steps=14, precision="bf16")
+# The imitation takes a second for a step of half the width, and nine of fp32.
+SMALL = dict(isa="cuda", steps=6, width=16, context=12, sequences=1, micro_batches=4, lease_ms=10000,
+             precision="bf16")
+LONGER = SMALL | dict(steps=14)
+SINGLE = SMALL | dict(precision="fp32", steps=3, schedule_steps=6)
 
 
 def any_number_of_workers_and_threads_gives_the_same_bits(place):
-    for precision in ("fp32", "bf16", "fp16"):
-        quiet = place.quiet(place.job(precision=precision, **SMALL))
+    for job in (SINGLE, SMALL, SMALL | dict(precision="fp16")):
+        quiet = place.quiet(place.job(**job))
         require(quiet.losses()[-1][1] < quiet.losses()[0][1], "the loss does not fall")
-        same(place.run(place.job(precision=precision, **SMALL), "--workers", 3, "--threads", 2).end(), quiet)
+        same(place.run(place.job(**job), "--workers", 3, "--threads", 2).end(), quiet)
 
 
 def a_kill_a_join_a_leave_and_checkpoints_change_no_bit(place):
@@ -46,7 +48,7 @@ def a_scale_that_is_too_large_is_halved_until_steps_count_in_any_group(place):
 
 def moments_in_the_hosts_memory_and_recomputing_change_no_bit(place):
     quiet = place.quiet(place.job(**SMALL))
-    same(place.run(place.job(offload="moments", recompute="true", **SMALL), "--workers", 2).end(), quiet)
+    same(place.run(place.job(**SMALL | dict(offload="moments", recompute="true")), "--workers", 2).end(), quiet)
 
 
 def a_gpu_that_fails_costs_a_life_and_no_bit(place):
@@ -69,13 +71,14 @@ def the_fixtures_hold(place):
 
 
 def a_group_of_others_refuses_it(place):
-    """The fingerprint is of the arithmetic: a GPU and a CPU train no job together."""
-    run = place.run(place.job(steps=100000), "--workers", 1)
+    """A job names its arithmetic: a GPU and a CPU train no job together."""
+    job = SMALL | dict(steps=100000, isa=ISA)
+    run = place.run(place.job(**job), "--workers", 1)
     run.wait_for_step(1)
     start = run.events("start")[0]
     refused = subprocess.run([STARLING, "worker", "--join", start["address"], "--keys", start["keys"], "--save", "none",
-                              "--job", place.job(**SMALL)], capture_output=True, text=True)
-    require(refused.returncode == 2 and "differs from the group's" in refused.stderr, refused.stderr)
+                              "--job", place.job(**job | dict(isa="cuda"))], capture_output=True, text=True)
+    require(refused.returncode == 2 and 'job.isa is "cuda" here' in refused.stderr, refused.stderr)
     run.process.send_signal(signal.SIGINT)
     run.end(code=130)
 
