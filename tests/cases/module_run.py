@@ -1,8 +1,11 @@
-"""A script that is started with -m, or by a symbolic link, finds its modules in the workers as it does here."""
+"""A script that is started with -m, or by a symbolic link, finds its modules in the workers as it does here; one that is
+in no file is refused, as no worker could run it."""
 import os
+import subprocess
+import sys
 
-from harness import require
-from scripts import HEAD, result, written
+from harness import PATIENCE, STARLING, require
+from scripts import HEAD, PATHS, result, written
 
 
 def a_module_and_a_link_train_as_a_file_does(place):
@@ -16,3 +19,13 @@ def a_module_and_a_link_train_as_a_file_does(place):
     require(result(place.path("links/train.py"), OUT=place.path("out-1")) == digest, "another digest by a link")
     module = result("-m", "package.train", folder=place.folder, OUT=place.path("out-2"))
     require(module == digest, "another digest with -m")
+
+
+def what_is_piped_in_needs_a_file(place):
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "STARLING": STARLING}
+    for words, text in (["-"], HEAD + "train()\n"), (["-c", HEAD + "train()\n"], ""):
+        done = subprocess.run([sys.executable, *words], env=variables, cwd=place.folder, input=text, capture_output=True,
+                              text=True, timeout=PATIENCE)
+        require(done.returncode == 2 and "a job needs a script in a file" in done.stderr, f"{words}: {done.stderr}")
+        require("write it to train.py and run `python train.py`" in done.stderr, done.stderr)
+    require(os.listdir(place.folder) == ["text.txt"], f"{os.listdir(place.folder)}")

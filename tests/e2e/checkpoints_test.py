@@ -128,6 +128,21 @@ def what_the_events_of_a_run_say_to_be_in_doubt_is_so_in_the_next_one(place):
         require(version == 20 or doubt == 0, f"step {version}: {doubt}")
 
 
+def a_checkpoint_of_every_step_outlives_a_kill(place):
+    """Folders of checkpoints that are given up go while workers write them, and no state has a second copy."""
+    steps = dict(steps=150, replicas=0)
+    quiet = place.quiet(place.job(**steps))
+    job, folder = with_checkpoints(place, every=1, **steps)
+    run = place.run(job, "--workers", 6)
+    wait_until(lambda: run.events("checkpoint"), "a checkpoint")
+    run.kill(run.workers()[0])
+    same(run, quiet)
+    require(again(run)["version"] >= run.events("checkpoint")[0]["version"], "a complete checkpoint was passed over")
+    require(complete(folder), "no checkpoint is left")
+    left = [name for name in os.listdir(folder) if name.startswith("step-")]
+    require(len(left) == len(complete(folder)), f"{left} are left, complete are {complete(folder)}")
+
+
 def an_undisturbed_run_writes_checkpoints_and_changes_no_bit(place):
     job, folder = with_checkpoints(place, every=20, keep=3, steps=100)
     quiet = place.run(place.job(steps=100), "--workers", 1)
@@ -332,7 +347,7 @@ if __name__ == "__main__":
     main(a_job_goes_on_from_its_newest_checkpoint_at_another_world_size,
          a_run_that_is_done_goes_on_with_more_steps_in_its_folder,
          what_the_events_of_a_run_say_to_be_in_doubt_is_so_in_the_next_one,
-         an_undisturbed_run_writes_checkpoints_and_changes_no_bit,
+         a_checkpoint_of_every_step_outlives_a_kill, an_undisturbed_run_writes_checkpoints_and_changes_no_bit,
          all_workers_killed_at_once_go_on_from_the_newest,
          both_holders_of_a_segment_killed_is_a_restart,
          of_a_damaged_checkpoint_the_one_before_it_is_used,

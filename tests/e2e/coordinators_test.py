@@ -95,7 +95,16 @@ def a_first_start_is_said(place):
     for process in group:
         process.terminate()
         process.communicate(timeout=300)
-    ended(group_by_hand(place, number, "--new"), 2, "has a log already")
+    ended(group_by_hand(place, number, "--new"), 2, "has a log already; leave out --new")
+    # Neither must one that has lost its log while the others have theirs.
+    shutil.rmtree(place.path(f"state-{number}"))
+    others = [group_by_hand(place, n) for n in range(3) if n != number]
+    try:
+        ended(group_by_hand(place, number, "--new"), 2, "is started with --new, but the group has begun")
+    finally:
+        for process in others:
+            process.terminate()
+            process.communicate(timeout=300)
 
 
 main(a_killed_coordinator_stops_no_step_and_comes_back,

@@ -290,6 +290,13 @@ train(lambda net, batch: loss(net, batch) * options.scale, out=options.out)
     scaled = result(script, "--out", place.path("scaled"), "--scale", "30")
     code, said = command("run", script, "--workers", 2, "--out", place.path("run"), "--", "--scale", "30")
     require(code == 0 and digest_of(place.path("run")) == scaled, said)
+    # The one fault of the plan comes when the run is over, so the runs end as `run` does, and nothing was tested.
+    with open(place.path("plan.toml"), "w") as file:
+        file.write('[run]\nsteps = 8\nworkers = 3\n[[fault]]\nat_s = 3600\nkind = "kill"\n')
+    code, said = command("chaos", script, "--plan", place.path("plan.toml"), "--out", place.path("chaos"), "--",
+                         "--scale", "30")
+    require(code == 1 and "NOTHING TESTED; report in" in said, said)
+    require(digest_of(place.path("chaos/disturbed")) == scaled, "chaos trains without the arguments")
     code, said = command("run", place.job(), "--", "--scale", "30")
     require(code == 2 and "what follows -- are the arguments of a script (.py), and none is named" in said, said)
 
