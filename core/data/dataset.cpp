@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "core/base/exception.h"
 #include "core/data/bytes_source.h"
 #include "core/data/classified.h"
-#include "core/data/own_data.h"
+#include "core/data/own_dataset.h"
 #include "core/data/permutation.h"
 
 namespace starling {
@@ -313,65 +312,10 @@ class NumberedDataset : public Dataset {
   std::optional<Digest> content(const std::function<bool()>&) const override { return identity(); }
 };
 
-// Data that an application has brought.
-class ForeignDataset : public Dataset {
- public:
-  static Result<std::unique_ptr<Dataset>> open(const OwnDataSource& source, const OwnSpec& spec,
-                                               const std::string& path) try {
-    std::unique_ptr<ForeignDataset> set(new ForeignDataset);
-    STARLING_TRY(data, source.open(spec, path));
-    if (data.samples == 0 || !data.append)
-      return Error(Code::kBadInput,
-                   "the data of \"" + spec.name + "\" have no samples; [model].name");
-    set->samples_ = data.samples;
-    set->identity_ = data.identity;
-    set->append_ = std::move(data.append);
-    Batch first;
-    STARLING_TRY(set->append_(0, first));
-    set->first_ = Size::of(first);
-    return std::unique_ptr<Dataset>(std::move(set));
-  } catch (...) {  // the application's
-    return error_of_exception("opening the data of \"" + spec.name + "\"");
-  }
-
- private:
-  // The numbers of each kind. A model finds a sample in the batch by its place alone.
-  struct Size {
-    std::size_t tokens = 0, targets = 0, x = 0, samples = 0;
-    static Size of(const Batch& batch) {
-      return {batch.tokens.size(), batch.targets.size(), batch.x.size(), batch.samples.size()};
-    }
-    Size operator-(const Size& o) const {
-      return {tokens - o.tokens, targets - o.targets, x - o.x, samples - o.samples};
-    }
-    bool operator==(const Size&) const = default;
-    std::string text() const {
-      return std::to_string(x) + " values, " + std::to_string(tokens) + " tokens and " +
-             std::to_string(targets) + " targets";
-    }
-  };
-
-  Result<> append(std::uint64_t i, Batch& batch) const override try {
-    const Size before = Size::of(batch);
-    STARLING_TRY(append_(i, batch));
-    const Size added = Size::of(batch) - before;
-    if (added == first_) return ok();
-    return Error(Code::kBadInput, "sample " + std::to_string(i) + " has " + added.text() +
-                                      ", expected as many as sample 0, " + first_.text());
-  } catch (...) {
-    return error_of_exception("reading sample " + std::to_string(i));
-  }
-  // The application says what its data are.
-  std::optional<Digest> content(const std::function<bool()>&) const override { return identity(); }
-
-  std::function<Result<>(std::uint64_t, Batch&)> append_;
-  Size first_;
-};
-
 Result<std::unique_ptr<Dataset>> open_kind(const Job& job) {
   if (const auto* own = std::get_if<OwnSpec>(&job.model)) {
     if (const auto* source = Named<OwnDataSource>::find(own->name))
-      return ForeignDataset::open(*source, *own, job.data.path);
+      return open_own_data(*source, *own, job.data.path);
     return NumberedDataset::open(std::max<std::uint64_t>(1, own->samples));
   }
   if (const auto* python = std::get_if<PythonSpec>(&job.model))

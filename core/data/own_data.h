@@ -16,10 +16,11 @@ namespace starling {
 // where in the training (core/data/dataset.h). Alike on every worker.
 struct OwnData {
   std::uint64_t samples = 0;
-  // A digest of size and content; part of the fingerprint. Without one a worker with other data is
-  // let in, as long as the first micro-batch is the same.
+  // A digest of size and content; part of the fingerprint. Zeros: samples are read and compared
+  // instead, 256 before a worker joins and the others beside the training, in a fifth of a thread.
   Digest identity{};
-  // Appends sample i < samples to the batch, of each kind as much as sample 0. Any thread.
+  // Appends sample i < samples to the batch, of each kind as much as sample 0, and the same each
+  // time. Any thread.
   std::function<Result<>(std::uint64_t i, Batch& batch)> append;
 };
 

@@ -1,0 +1,20 @@
+#pragma once
+// Data that an application brings for its own model, as a data set.
+
+#include <memory>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/data/dataset.h"
+#include "core/data/own_data.h"
+
+namespace starling {
+
+// Opens them as the model's options and [data] path say. Where the application gives no identity,
+// it is a digest of 256 samples, spread over all and each read twice, and content() reads the rest.
+// Errors: kBadInput  the application's, also what it throws; there is no sample; a sample has not
+//                    the size of sample 0, or is another one when it is read again.
+Result<std::unique_ptr<Dataset>> open_own_data(const OwnDataSource& source, const OwnSpec& spec,
+                                               const std::string& path);
+
+}  // namespace starling

@@ -1,0 +1,84 @@
+"""Models and data of a program of its own, that throw: what one worker met costs that worker, and what every worker
+met is the end, with its reason."""
+import os
+import signal
+import subprocess
+
+import harness
+from harness import STARLING, environment, main, require, same
+
+PROGRAM = os.path.join(os.path.dirname(STARLING), "tests", "flawed")
+NONE, MODEL, DATA, ONE = range(4)
+JOB = """
+[job]
+name = "own"
+steps = {steps}
+micro_batches = 8
+sequences = 4
+replicas = 2
+[model]
+kind = "own"
+name = "mean"
+tensors = ["mean:1"]
+options = {{ flaw = {flaw} }}
+[optimizer]
+kind = "sgd"
+peak_rate = 1e-2
+[elastic]
+lease_ms = 2000
+"""
+
+
+def job(place, flaw, steps=300):
+    path = place.path(f"own-{flaw}.toml")
+    with open(path, "w") as file:
+        file.write(JOB.format(flaw=flaw, steps=steps))
+    return path
+
+
+def ended_joiner(run):
+    """Exit code of a worker that joins, and what it said."""
+    start = run.events("start")[0]
+    done = subprocess.run([PROGRAM, "worker", "--join", start["address"], "--keys", start["keys"], "--save", "none"],
+                          capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+def what_every_worker_meets_is_the_end(place):
+    for flaw, reason in (MODEL, "sample 77 has no mean"), (DATA, "no sample 77 in the file"):
+        run = place.run(job(place, flaw), "--workers", 3)
+        run.end(code=2)
+        last = run.text().strip().splitlines()[-1]
+        require(last.startswith("starling: ") and reason in last, f"the last line is {last}")
+        require(not run.events("done") and not os.path.exists(os.path.join(run.out, "model.safetensors")),
+                "a job that failed has a model")
+
+
+def what_one_worker_meets_costs_that_worker(place):
+    quiet = place.quiet(job(place, NONE))
+    with environment(FLAW=place.path("met")):
+        run = place.run(job(place, ONE), "--workers", 3)
+        run.end()
+    (lost,) = run.workers("lost")
+    require("sample 77 has no mean" in (lost["reason"] or ""), lost)
+    require(run.losses() == quiet.losses(), "losses differ from those of a model without a flaw")
+
+
+def a_worker_with_other_data_is_told_to_go(place):
+    """The program gives no identity, so samples are compared: those that are drawn when it asks, all when it has read
+    them."""
+    drawn = {k * (500 // 256) + k * (500 % 256) // 256 for k in range(256)}
+    run = place.run(job(place, NONE, steps=1000000), "--workers", 2)
+    run.wait_for_step(20)
+    for sample in sorted(drawn)[-1], next(i for i in range(500) if i not in drawn):
+        with environment(OTHER=str(sample)):
+            code, said = ended_joiner(run)
+        require(code == 2 and "data" in said, f"sample {sample}: {code}: {said}")
+    run.process.send_signal(signal.SIGINT)
+    run.end(code=130)
+    require(run.losses() and not run.events("mismatch"), "the two others train on")
+
+
+harness.STARLING = PROGRAM
+main(what_every_worker_meets_is_the_end, what_one_worker_meets_costs_that_worker,
+     a_worker_with_other_data_is_told_to_go)
