@@ -97,7 +97,7 @@ class MappedDataset : public Dataset {
   }
 
   static Error changed(const std::string& path, const char* how) {
-    return bad(std::string("was changed while it was in use") + how +
+    return bad(std::string("a file was changed while it was in use") + how +
                    ", expected the bytes that the job began with",
                path);
   }

@@ -441,8 +441,7 @@ void Forming::all_have_left(const std::vector<Reporter>& reporters) {
                            newest_checkpoint());
 }
 
-// State is gone for good, and no worker can still run an epoch with it (R11): all members of the
-// last plan begin anew, whatever they have.
+// State is gone, and no worker can still run an epoch with it (R11): all members begin anew.
 bool Forming::restart(const std::vector<Reporter>& reporters, const std::string& why) {
   if (group_.checkpoints().empty() || !group_.plan()) return false;
   if (!fenced(reporters) && !config_.bugs.r11_no_fence) return false;
@@ -476,13 +475,16 @@ bool everybody_leaves(const Plan& plan, const Group& group) {
   return leaves;
 }
 
-std::string Forming::newest_checkpoint() const {
+std::string Forming::newest_checkpoint(Version doubted_from) const {
   const Checkpoint* newest = nullptr;
   for (const Checkpoint& c : group_.checkpoints())
     if (!withdrawn_ || c.version <= group_.start()) newest = &c;
   if (newest == nullptr) return "there is no checkpoint to start from";
-  return "the newest checkpoint is of step " + std::to_string(newest->version) + " in " +
-         config_.checkpoint_dir;
+  const Version first = std::min(doubted_from, newest->doubted_from);
+  std::string text = "the newest checkpoint is of step " + std::to_string(newest->version) +
+                     " in " + config_.checkpoint_dir;
+  if (first < newest->version) text += ", in doubt from step " + std::to_string(first) + " on";
+  return text;
 }
 
 void Forming::check_invariants() const {

@@ -76,7 +76,8 @@ class Forming {
   void restarts();                                     // from a checkpoint, with newcomers
   void checkpoints_withdrawn() { withdrawn_ = true; }  // those above the group's start are gone
   // Describes the newest checkpoint, for messages about a job that cannot go on.
-  std::string newest_checkpoint() const;
+  // `doubted_from`: a doubt that the log may not have yet.
+  std::string newest_checkpoint(Version doubted_from = kNoVersion) const;
 
   EpochId fresh_id() { return EpochId{term_, ++counter_}; }  // of this term (R10)
   Links& links() { return links_; }

@@ -82,7 +82,7 @@ void Leader::applied(const Restarted& e) {
 }
 
 std::string Leader::newest_checkpoint() const {
-  return forming_.newest_checkpoint();
+  return forming_.newest_checkpoint(tainted_from_.value_or(kNoVersion));
 }
 
 }  // namespace starling::elastic

@@ -131,7 +131,7 @@ void Leader::tell_doubts_before(bool to_people) {
   const std::string name = "the checkpoint of step " + std::to_string(group_.start());
   const std::string what =
       "steps before it are in doubt: a worker had not read all its data, had others, or computed "
-      "wrongly";
+      "wrongly, or a micro-batch had other bits when it was computed again";
   tell(event::Tainted{0, name, *first, group_.start(), what});
   if (!to_people) return;
   std::string cure;
@@ -147,7 +147,9 @@ void Leader::tell_doubts(const Plan& plan) {
   tell_doubts_before(/*to_people=*/false);
   if (plan.doubted_from != kNoVersion && !tainted_from_)
     tell(event::Tainted{0, "a worker that is gone", plan.doubted_from, Version(config_.steps),
-                        "had not read all its data, had others, or computed wrongly"});
+                        "had not read all its data, had others, or computed wrongly, or a "
+                        "micro-batch had other bits "
+                        "when it was computed again"});
   if (plan.members.size() == 1 && plan.predecessor == EpochId{} && group_.start() == 0) return;
   for (const Member& m : plan.members) {
     const auto first = unread_by(m.who);

@@ -48,11 +48,11 @@ void Leader::tell_difference(const Difference& d, std::optional<std::uint64_t> w
     text += "; " + name_of(group_, *wrong) + " is wrong";
   else if (!config_.pure_model)
     text +=
-        "; model or data keep something from one micro-batch to the next, or a processor or "
-        "memory is wrong";
+        "; model or data keep something from one micro-batch to the next, the workers have other "
+        "data, or a processor or memory is wrong";
   else
     text += "; which of the two is wrong cannot be told";
-  if (is_due(suspicions_.count())) warn(text);
+  if (is_due(suspicions_.count())) warn(text + "; the result is in doubt (docs/data.md)");
   const auto* life = wrong ? with_counter(group_, *wrong) : nullptr;
   if (!life || !roster_.find(life->join.who))
     doubt_result(d);

@@ -126,6 +126,7 @@ train(hidden, checkpoint=os.environ["CK"], checkpoint_every=4, resume="RESUME" i
     folders = {"CK": place.path("checkpoints")}
     code, said = ended(script, OUT=place.path("first"), HIDDEN="1", **folders)
     require(code == 0 and events(place.path("first"), "mismatch"), f"{code}: {said[-2000:]}")
+    require("the result is in doubt from step" in said, f"the end looks like a good one: {said[-2000:]}")
     code, said = ended(script, OUT=place.path("second"), RESUME="1", **folders)
     require(code == 0 and not events(place.path("second"), "mismatch"), f"{code}: {said[-2000:]}")
     require(events(place.path("second"), "start")[0]["from"] == 4, "it has not gone on from step 4")

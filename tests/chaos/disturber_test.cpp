@@ -55,7 +55,11 @@ struct Disturbed {
   judge::Deed deed(
       double pace, const std::function<void()>& meanwhile = [] {}) {
     const judge::Story story = tale.story();
-    Disturber disturber(plan, {}, {[](const std::string&) {}, {}, {}, {}, nullptr}, cast, story);
+    const auto join = [this](double now) {
+      guards.push_back(waiting());
+      return &cast.add("worker-" + std::to_string(guards.size()), guards.back(), now);
+    };
+    Disturber disturber(plan, {}, {[](const std::string&) {}, join, {}, {}, nullptr}, cast, story);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(300);
     for (double now = 1; !disturber.finished() && std::chrono::steady_clock::now() < end;
          now += pace) {
@@ -99,6 +103,17 @@ TEST_CASE("a worker that ends of its own accord as it is stopped is no effect th
   const judge::Deed deed = run.deed(1e-3);
   CHECK(deed.outcome == judge::Deed::Outcome::kDone);
   CHECK(deed.verified());
+}
+
+TEST_CASE("a joiner that ends before an epoch has it was overtaken, and not seen") {
+  Disturbed run({fault(&faults::kJoin)});
+  const judge::Deed deed = run.deed(1e-3, [&] { Disturbed::kill(run.guards.back()); });
+  REQUIRE(deed.outcome == judge::Deed::Outcome::kDone);
+  REQUIRE(deed.effects.size() == 1);
+  CHECK(deed.effects.front().overtaken);
+  CHECK_FALSE(deed.effects.front().seen);
+  CHECK(deed.verified());
+  CHECK_FALSE(deed.all_seen());
 }
 
 // Goal: a change that ends workers with their guards does not pass for one that had its effect.

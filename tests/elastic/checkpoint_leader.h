@@ -15,7 +15,7 @@ inline constexpr std::uint64_t kLease = 1000, kWindow = 2000, kStart = 30000;  /
 
 // Two workers 1 and 2 in an epoch of term 1; 1 owns and holds segments 0 and 1, 2 the others.
 struct OneLeader : LeaderRig {
-  OneLeader() {
+  explicit OneLeader(bool stops = false) : stops_on_mismatch(stops) {
     data = kData;  // as all members have read them
     elect(1);
     apply(JobStarted{});
@@ -38,6 +38,7 @@ struct OneLeader : LeaderRig {
     config.checkpoint_every = 10;
     config.checkpoint_dir = "/shared";
     config.digest_every = 20;
+    config.stop_on_mismatch = stops_on_mismatch;
     lead(config, term);
   }
   void take(const LeaderCommand& command) override {
@@ -109,6 +110,7 @@ struct OneLeader : LeaderRig {
     return versions;
   }
 
+  const bool stops_on_mismatch;
   std::vector<leader_command::Store> stores;
   std::vector<leader_command::Tidy> tidied;
   std::vector<std::string> warnings;

@@ -62,6 +62,22 @@ TEST_CASE("leader: a new one orders manifests to be marked, though the log has t
   CHECK(one.tidied.size() == 1);
 }
 
+// Goal: nobody goes on from the newest checkpoint as if it were a good one, because the end names it.
+TEST_CASE("leader: an end by on_mismatch names the newest checkpoint with its doubt") {
+  OneLeader one(/*stops=*/true);
+  one.publish(10);
+  Heartbeat beat{one.group.plan()->id, 21, {}};
+  beat.data = kData;
+  beat.differences = {{17, 0, 1, 100, 5, 6, /*by=*/1}};
+  one.say(1, beat);
+  one.commit();
+  one.commit();
+  REQUIRE(one.group.end().has_value());
+  CHECK(one.group.end()->reason.find(
+            "the newest checkpoint is of step 10 in /shared, in doubt from step 0 on") !=
+        std::string::npos);
+}
+
 // What a model has kept since the run began is in the checkpoint that the run went back to, too.
 TEST_CASE("leader: a difference after a restart puts all checkpoints of the run in doubt") {
   OneLeader one;

@@ -92,6 +92,13 @@ TEST_CASE("runs of different jobs are not compared") {
   const Comparison isa = compare(good(), changed(edit(0, "isa avx2", "isa avx512")));
   CHECK(isa.other_job.empty());
   CHECK(isa.notes.size() == 1);
+  // A script's arguments may say what it computes, or only where to write.
+  History scaled = good();
+  scaled.start.job["model.arguments"] = "[\"--scale\", \"2\"]";
+  const Comparison of_scripts = compare(good(), scaled);
+  CHECK(of_scripts.other_job.empty());
+  CHECK(of_scripts.notes ==
+        std::vector<std::string>{"the script's arguments differ: none and [\"--scale\", \"2\"]"});
   // A coordinator that was started by hand does not tell.
   const History view = changed(edit(0, "isa avx2", ""));
   CHECK(compare(good(), view).notes.empty());

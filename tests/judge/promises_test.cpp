@@ -272,7 +272,7 @@ TEST_CASE("P7: joins stopped nobody, and no kill stood alone") {
         "1 stood alone");
 }
 
-TEST_CASE("P7: a join that the job's end overtook shows nothing") {
+TEST_CASE("P7: a join that the job's end or another fault overtook shows nothing") {
   Evidence e = good();
   e.loud = quiet_story();
   e.deeds = {deed(&chaos::faults::kJoin, 1.9, 4)};

@@ -29,17 +29,20 @@ void Disturbance::hit(const std::string& what, std::vector<judge::Target> target
 }
 
 void Disturbance::expect(double within_s, const std::string& what, std::function<bool()> seen,
-                         std::function<void()> then) {
+                         std::function<void()> then, std::function<bool()> overtaken) {
   const std::size_t index = deed_.effects.size();
   deed_.effects.push_back({what, false, false, 0});
-  run_.agenda.expect(run_.now + within_s, std::move(seen),
-                     [this, index, then = std::move(then)](bool was_seen, double at) {
-                       judge::Effect& effect = deed_.effects[index];
-                       effect.seen = was_seen;
-                       effect.after_s = std::max(1e-6, at - deed_.t);
-                       if (!was_seen) say("NOT SEEN: " + effect.what);
-                       if (was_seen && then) then();
-                     });
+  run_.agenda.expect(
+      run_.now + within_s, [seen, overtaken] { return seen() || (overtaken && overtaken()); },
+      [this, index, seen, overtaken, then = std::move(then)](bool over, double at) {
+        judge::Effect& effect = deed_.effects[index];
+        const bool was_seen = over && (!overtaken || seen());
+        effect.overtaken = over && !was_seen;
+        effect.seen = was_seen;
+        effect.after_s = std::max(1e-6, at - deed_.t);
+        if (!over) say("NOT SEEN: " + effect.what);
+        if (was_seen && then) then();
+      });
 }
 
 void Disturbance::later(double after_s, std::function<void()> then) {

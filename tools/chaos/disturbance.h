@@ -79,9 +79,10 @@ class Disturbance {
   void hit(const std::string& what, std::vector<judge::Target> targets);
   // Notes when its targets will be, or were, as before.
   void lasts_until(double t) { deed_.until_t = t; }
-  // Expects an effect in this time; `then` is called when it is seen.
+  // Expects an effect in this time; `then` is called when it is seen. It is waited for no longer
+  // once `overtaken` says that it cannot come any more, for no reason of its own.
   void expect(double within_s, const std::string& what, std::function<bool()> seen,
-              std::function<void()> then = {});
+              std::function<void()> then = {}, std::function<bool()> overtaken = {});
   void later(double after_s, std::function<void()> then);
   void say(const std::string& text);  // to the person who watches
 

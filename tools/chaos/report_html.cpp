@@ -24,7 +24,7 @@ std::string effects_text(const judge::Deed& deed) {
     if (effect.seen)
       text += " (" + fixed(1000 * effect.after_s, 0) + " ms)";
     else
-      text += effect.overtaken ? " (the job ended first)" : " (NOT SEEN)";
+      text += effect.overtaken ? " (the job ended, or another fault came, first)" : " (NOT SEEN)";
   }
   return text;
 }

@@ -17,7 +17,7 @@ namespace starling::judge {
 struct Effect {
   std::string what;  // "process 812 is gone"
   bool seen = false;
-  bool overtaken = false;  // the job ended before it could be seen
+  bool overtaken = false;  // the job ended, or another fault came, before it could be seen
   double after_s = 0;      // of the deed
 };
 

@@ -369,11 +369,12 @@ Verdict faults_had_effect(const Evidence& e) {
   }
   if (e.deeds.empty()) return not_tested("there was none");
   std::string text =
-      done == 0     ? "none done"
-      : seen == 0   ? count_of(done, "fault") + " done, and the job ended before an effect was seen"
-      : seen < done ? count_of(done, "fault") + " done and each effect seen, but for " +
-                          std::to_string(done - seen) + " that the job's end overtook"
-                    : count_of(done, "fault") + " done and each effect seen";
+      done == 0   ? "none done"
+      : seen == 0 ? count_of(done, "fault") + " done, and the job ended before an effect was seen"
+      : seen < done
+          ? count_of(done, "fault") + " done and each effect seen, but for " +
+                std::to_string(done - seen) + " that the job's end or another fault overtook"
+          : count_of(done, "fault") + " done and each effect seen";
   if (held_back > 0) text += ", " + std::to_string(held_back) + " held back";
   if (not_reached > 0) text += ", " + std::to_string(not_reached) + " not reached";
   return seen > 0 ? held(text) : not_tested(text);

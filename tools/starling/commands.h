@@ -143,6 +143,8 @@ int chaos(const ChaosCommand& command);
 
 struct ReplayCommand {
   std::string job, trace, out;
+  std::string named;                   // the given job: a file or a script
+  std::vector<std::string> arguments;  // of the script
   double speedup = 60;
   std::string from = "0", to;  // of the trace; empty: its end
   std::uint32_t scale = 1;     // one node in so many

@@ -235,6 +235,7 @@ class Follower {
     if (!spectator_) return;
     spectator_->close();
     say(done_text(done));
+    if (const std::string doubt = spectator_->doubt(); !doubt.empty()) spectator_->warn(doubt);
     const std::string diverged = spectator_->diverged();
     if (!diverged.empty()) code_ = fail(1, diverged);
   }

@@ -118,7 +118,7 @@ void add_replay(CLI::App& app, ReplayCommand& o) {
       app, "replay", "Lets workers come and go as machines did in a spot trace; measures goodput.",
       "starling replay examples/synthetic/1m.toml --trace p3-trace.csv --speedup 600 \\\n"
       "    --micro-batches 1024 --from 0 --to 1h --min-goodput 0.97 --out replayed");
-  sub->add_option("job", o.job, "job file")->required();
+  sub->add_option("job", o.job, "job file, or a script, whose arguments follow --")->required();
   sub->add_option("--trace", o.trace,
                   "lines time_ms,add|remove,node or time_ms,count (docs/replay.md)")
       ->required();
@@ -180,7 +180,8 @@ void add_audit(CLI::App& app, AuditCommand& o) {
                   "folder of a run, or its events.jsonl; a second one is compared with it")
       ->required();
   sub->add_flag("--together", o.together,
-                "the files are what the coordinators of one run wrote on their machines");
+                "the files are of one run: of its coordinators on their machines, or of a run\n"
+                "and those that went on from it");
   sub->add_option("--sample", o.sample, "also show in which steps and by whom it was used")
       ->check(kWhole);
   sub->add_option("--json", o.json, "write what is found to this file, too");

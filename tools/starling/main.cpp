@@ -54,9 +54,11 @@ int command(int argc, char** argv, const Registry& registry) {
       "run. `" +
       (own ? program : "starling") + " SUBCOMMAND --help` says more."};
   app.footer(
-      "\nExit codes: 0 done, 1 a comparison did not hold, 2 bad input, 3 no quorum or too few\n"
-      "workers, 4 state lost, 5 internal error, 6 done and the model is not here, 128 and more\n"
-      "ended by a signal.");
+      "\nExit codes: 0 done, 1 a comparison did not hold, the job diverged, or on_mismatch ended "
+      "it,\n"
+      "2 bad input, 3 no quorum or too few workers, 4 state lost, 5 internal error, 6 done and "
+      "the\n"
+      "model is not here, 128 and more ended by a signal.");
   app.require_subcommand(1);
   app.get_formatter()->column_width(30);
   RunOptions run_options;
@@ -89,10 +91,11 @@ int command(int argc, char** argv, const Registry& registry) {
   if (auto wrong = address_for_a_path(*app.get_subcommands().front()); !wrong.empty())
     return fail(Error(Code::kBadInput, std::move(wrong)));
   chaos_options.named = chaos_options.job;
-  chaos_options.arguments = worker_options.arguments = of_script;
+  replay_options.named = replay_options.job;
+  chaos_options.arguments = replay_options.arguments = worker_options.arguments = of_script;
   ScriptJobs scripts(std::move(of_script));
-  for (std::string* job : {&run_options.job, &chaos_options.job, &coordinator_options.job,
-                           &worker_options.job, &check_options.file})
+  for (std::string* job : {&run_options.job, &chaos_options.job, &replay_options.job,
+                           &coordinator_options.job, &worker_options.job, &check_options.file})
     if (auto written = scripts.take(*job); !written) return fail(written.error());
   if (auto given = scripts.given(worker_options.script); !given) return fail(given.error());
   const std::string chosen = app.get_subcommands().front()->get_name();

@@ -232,7 +232,7 @@ class ReplayRun {
 
   std::string repeat() const {
     using job_words::number_text;
-    chaos::CommandLine line({"starling", "replay", command_.job, "--trace", command_.trace});
+    chaos::CommandLine line({"starling", "replay", command_.named, "--trace", command_.trace});
     line.add({"--speedup", number_text(command_.speedup), "--from", command_.from});
     const auto add = [&](const char* option, const auto& value) {
       line.add({option, std::to_string(value)});
@@ -254,7 +254,10 @@ class ReplayRun {
     add("--steps", plan_.steps);
     if (!command_.reference.empty()) line.add({"--reference", command_.reference});
     if (command_.goodput_min > 0) line.add({"--min-goodput", number_text(command_.goodput_min)});
-    return line.add({"--out", folder_ + "-again"}).text();
+    line.add({"--out", folder_ + "-again"});
+    if (!command_.arguments.empty()) line.add({"--"});
+    for (const std::string& argument : command_.arguments) line.add({argument});
+    return line.text();
   }
 
   Result<int> conclude() {

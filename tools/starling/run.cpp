@@ -351,6 +351,7 @@ class Run {
     }
     say_if_gone();
     spectator_.say(done_text(*done_));
+    if (const std::string doubt = spectator_.doubt(); !doubt.empty()) spectator_.warn(doubt);
     const std::string diverged = spectator_.diverged();
     if (worst != 0) return worst;
     // Members at the end have saved it. None of those may have been started here.

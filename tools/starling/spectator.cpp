@@ -1,5 +1,6 @@
 #include "tools/starling/spectator.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -53,12 +54,16 @@ void Spectator::show(const Event& event) {
           [&](const event::Dropped& e) {
             warn(std::to_string(e.lines) + " events are missing, as " + e.why);
           },
-          // Files get these events; a warning says the same of two
-          // of them, and the caller that waits for an end gets it.
-          [](const OneOf<event::Tainted, event::Mismatch, event::Started, event::Continued,
-                         event::LedgerPassed, event::LeaderElected, event::Exposed,
-                         event::CheckpointWritten, event::Done, event::Ended,
-                         event::Failed> auto&) {},
+          // A warning says these when they happen, and doubt() at the end.
+          [&](const event::Tainted& e) { doubted_from_ = std::min(doubted_from_, e.first); },
+          [&](const event::Mismatch& e) {
+            doubted_from_ = std::min(doubted_from_, e.version);
+            ++mismatches_;
+          },
+          // Files get these events, and the caller that waits for an end gets it.
+          [](const OneOf<event::Started, event::Continued, event::LedgerPassed,
+                         event::LeaderElected, event::Exposed, event::CheckpointWritten,
+                         event::Done, event::Ended, event::Failed> auto&) {},
       },
       event);
 }
@@ -96,6 +101,19 @@ std::string Spectator::diverged() const {
          " steps were skipped, each with a micro-batch that is not finite (NaN or infinity); the "
          "model is that of version " +
          std::to_string(*last_ + 1 - skipped);
+}
+
+std::string Spectator::doubt() const {
+  if (doubted_from_ == kNoVersion) return "";
+  std::string text = "the result is in doubt from step " + std::to_string(doubted_from_) + " on: ";
+  if (mismatches_ == 0)
+    text += "\"tainted\" in events.jsonl says why";
+  else if (mismatches_ == 1)
+    text += "a micro-batch had other bits when it was computed again";
+  else
+    text +=
+        std::to_string(mismatches_) + " micro-batches had other bits when they were computed again";
+  return text + "; docs/data.md says how to go on without the doubt";
 }
 
 Result<> Spectator::save_curve(const std::string& path, const std::string& title) const {

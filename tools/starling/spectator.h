@@ -33,6 +33,8 @@ class Spectator {
   std::size_t world() const { return world_; }  // members that the last step shown had
   // Says why a run that came to its end is no success; empty: it is one.
   std::string diverged() const;
+  // Says from which step on the result is in doubt, and why; empty: it is not.
+  std::string doubt() const;
   Result<> save_curve(const std::string& path, const std::string& title) const;
 
  private:
@@ -43,6 +45,8 @@ class Spectator {
   std::uint64_t steps_ = 0;      // shown
   std::optional<Version> last_;  // shown
   std::size_t world_ = 0;
+  Version doubted_from_ = kNoVersion;
+  std::uint64_t mismatches_ = 0;
   std::vector<LossPoint> losses_;  // one in `every_` steps, so that they are bounded
   std::uint64_t every_ = 1;
   std::vector<EpochMark> epochs_;

@@ -172,9 +172,11 @@ Result<Told> job_of_group(const Life& life, const std::string& text) {
 int came_too_late(const Life& life, const Ended& end) {
   if (end.exit_code != 0)  // `run` says it for those that it has started
     return life.command.quiet ? int{end.exit_code} : fail(end.exit_code, end.reason);
+  if (!life.command.save.empty() && life.command.quiet) return actors::kNotHereStatus;
   if (!life.command.save.empty())
     return fail(actors::kNotHereStatus,
-                "the job is done, digest " + to_string(end.digest) +
+                life.options.key.name + " came after the end: the job is done, digest " +
+                    to_string(end.digest) +
                     ", and the model is not here: this worker has computed none");
   if (!life.command.quiet)
     std::printf("%s came after the end: digest %s\n", life.options.key.name.c_str(),

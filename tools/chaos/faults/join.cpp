@@ -21,13 +21,18 @@ void begin(Disturbance& it) {
   if (targets.empty()) return it.hold_back("no worker can be started");
   it.hit("join", targets);
   for (const judge::Target& target : targets)
-    it.expect(kJoin_s, target.name + " is a member of an epoch",
-              [&run, name = target.name, from = run.story.epochs.size()] {
-                const Player* player = run.cast.find(name);
-                for (std::size_t i = from; i < run.story.epochs.size(); ++i)
-                  if (player && player->id != 0 && run.story.epochs[i].has(player->id)) return true;
-                return !player || player->over || player->killed;  // another fault was faster
-              });
+    it.expect(
+        kJoin_s, target.name + " is a member of an epoch",
+        [&run, name = target.name, from = run.story.epochs.size()] {
+          const Player* player = run.cast.find(name);
+          for (std::size_t i = from; i < run.story.epochs.size(); ++i)
+            if (player && player->id != 0 && run.story.epochs[i].has(player->id)) return true;
+          return false;
+        },
+        /*then=*/{}, [&run, name = target.name] {  // by another fault, or by the end of the job
+          const Player* player = run.cast.find(name);
+          return !player || player->over || player->killed;
+        });
 }
 
 }  // namespace

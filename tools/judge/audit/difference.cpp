@@ -108,6 +108,15 @@ Comparison compare(const History& a, const History& b) {
   if (!of_run_a.empty() && !of_run_b.empty() && of_run_a != of_run_b)
     result.notes.push_back("they ran on different arithmetic: " + of_run_a + " and " + of_run_b);
   if (!result.other_job.empty()) return result;
+  for (const char* key : {"arguments", "text"}) {
+    const auto said = [&](const History& h) {
+      const auto it = h.start.job.find(std::string("model.") + key);
+      return it == h.start.job.end() ? std::string("none") : it->second;
+    };
+    if (said(a) != said(b))
+      result.notes.push_back(std::string("the script's ") + key + " differ: " + said(a) + " and " +
+                             said(b));
+  }
   const State of_a = state_of(a), of_b = state_of(b);
 
   std::map<Version, bool> versions;  // of steps and digests that both have

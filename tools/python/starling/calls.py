@@ -24,6 +24,7 @@ class Trained:
     steps: int
     metrics: "Mapping[str, float]" = field(default_factory=dict)  # of the last step
     evaluation: Any = None  # what evaluate(net) returned
+    doubted_from: "Optional[int]" = None  # the first step in doubt: "tainted" and "mismatch" in events.jsonl say why
 
 
 class _NotHere(Trained):
@@ -83,6 +84,8 @@ class Call:
             trained = self.trained
             said["trained"] = {"out": trained.out, "digest": trained.digest, "loss": trained.loss,
                                "steps": trained.steps, "metrics": dict(trained.metrics)}
+            if trained.doubted_from is not None:
+                said["trained"]["doubted_from"] = trained.doubted_from
             text = json.dumps(trained.evaluation) if _plain(trained.evaluation) else ""
             if 0 < len(text) <= min(_PLAIN_MAX, most):
                 said["trained"]["evaluation"] = trained.evaluation

@@ -174,7 +174,8 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
         net.eval()
         evaluation = evaluate(net)
     measured = dict(zip(options.metrics, map(_number, end.get("metrics", []))))
-    return Trained(out, end["digest"], _number(end["loss"]), int(end["version"]), measured, evaluation)
+    return Trained(out, end["digest"], _number(end["loss"]), int(end["version"]), measured, evaluation,
+                   end["doubted_from"])
 
 
 def _number(value: "Optional[float]") -> float:
@@ -190,6 +191,7 @@ def _said(code: int, text: str) -> int:
 def _end_of(out: str) -> "dict[str, Any]":
     end: "dict[str, Any]" = {}
     metrics: "list[float]" = []
+    doubts: "list[int]" = []
     try:
         events = open(os.path.join(out, "events.jsonl"), encoding="utf-8")
     except OSError as why:
@@ -199,9 +201,13 @@ def _end_of(out: str) -> "dict[str, Any]":
             event = json.loads(line)
             if event.get("ev") == "step":
                 metrics = event.get("metrics", [])
+            if event.get("ev") == "tainted":
+                doubts.append(int(event["first"]))
+            if event.get("ev") == "mismatch":
+                doubts.append(int(event["version"]))
             if event.get("ev") == "done":
                 end = event
-    return {**end, "metrics": metrics}
+    return {**end, "metrics": metrics, "doubted_from": min(doubts, default=None)}
 
 
 def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch_size: int = 8,
