@@ -102,9 +102,10 @@ std::uint64_t Numbers::total_hash(std::span<const std::int32_t> total,
 void Numbers::add_norm(ExactSum& norm, std::span<const std::int32_t> total) const {
   // |total| < 2^15 * 2^7, so 256 squares stay below 2^53: exact in a double. The scales are so far
   // apart that the sum over segments is not, so rounding a partial sum would show.
-  std::int64_t squares = 0;
-  for (const std::int64_t t : total) squares += t * t;
-  norm.add(std::ldexp(static_cast<double>(squares), static_cast<int>(mix64(squares) % 64) - 32));
+  std::uint64_t squares = 0;  // of garbage too, whose sum wraps
+  for (const std::int64_t t : total) squares += static_cast<std::uint64_t>(t * t);
+  norm.add(std::ldexp(static_cast<double>(static_cast<std::int64_t>(squares)),
+                      static_cast<int>(mix64(squares) % 64) - 32));
 }
 
 void Numbers::apply(SegmentState& state, std::uint64_t total_hash, double norm, bool skipped) {
