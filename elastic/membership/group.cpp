@@ -180,9 +180,13 @@ bool Group::take(const JobEnded& end) {
   return true;
 }
 
+// A publication may take the place of its own version, which says a doubt; one that was removed
+// meanwhile stays so.
 bool Group::take(const Published& published) {
-  const auto same = [&](const Checkpoint& c) { return c.version == published.checkpoint.version; };
-  std::erase_if(checkpoints_, same);
+  const Version version = published.checkpoint.version;
+  const auto same = [&](const Checkpoint& c) { return c.version == version; };
+  const bool replaced = std::erase_if(checkpoints_, same) != 0;
+  if (!replaced && !checkpoints_.empty() && version < checkpoints_.back().version) return false;
   checkpoints_.push_back(published.checkpoint);
   std::sort(checkpoints_.begin(), checkpoints_.end(),
             [](const auto& a, const auto& b) { return a.version < b.version; });

@@ -175,6 +175,7 @@ class Leader {
   Version doubted_after(const std::vector<Member>& gone) const;
   std::optional<Version> doubted_before() const;  // this run's start; Checkpoint::doubted_from
   Version doubted_from() const;
+  void tell_other_script();
   void tell_doubts_before(bool to_people);
   void tell_doubts(const Plan& plan);
   void tell_gone_unread(const std::vector<Member>& gone);
@@ -185,6 +186,7 @@ class Leader {
   void taint(const Incarnation& who, const std::string& name, const std::string& what);
   void review_differences(const std::vector<Difference>& differences);
   void tell_difference(const Difference& difference, std::optional<std::uint64_t> wrong);
+  Version kept_since() const;
   void doubt_result(const Difference& difference);
   void doubt_from(Version first);
   // `first_heard`: of this doubt, by this leader.

@@ -124,6 +124,18 @@ Version Leader::doubted_from() const {
   return std::min({gone, tainted_from_.value_or(kNoVersion), unread().value_or(kNoVersion)});
 }
 
+// Called when a run begins. What a script imports is known once it has computed a gradient; of its
+// text and arguments the command has warned.
+void Leader::tell_other_script() {
+  const Join* group = roster_.standard();
+  if (!group || group_.checkpoints().empty()) return;
+  const Checkpoint& from = group_.checkpoints().back();
+  if (!other_script(group->fingerprint_text, from.fingerprint_text)) return;
+  warn("since the checkpoint of step " + std::to_string(from.version) +
+       " the script has changed (its text, or that of a module that it imports); the steps from "
+       "there on are those of the script as it is now");
+}
+
 // Called when a run begins, and before its end, as the leader may have changed in between.
 void Leader::tell_doubts_before(bool to_people) {
   const auto first = doubted_before();
@@ -232,7 +244,8 @@ void Leader::doubt_from(Version first) {
 // A leader before this one may have ordered it of a keeper that was gone before it was done.
 void Leader::doubt_checkpoints(bool first_heard) {
   if (!tainted_from_) return;
-  bool any = first_heard && !group_.checkpoints().empty();
+  if (config_.checkpoint_dir.empty()) return;
+  bool any = first_heard;  // the first manifest may be on its way
   for (Checkpoint c : group_.checkpoints()) {
     if (c.version <= *tainted_from_ || c.doubted_from <= *tainted_from_) continue;
     c.doubted_from = *tainted_from_;

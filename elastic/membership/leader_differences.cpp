@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "elastic/membership/fingerprint.h"
 #include "elastic/membership/leader.h"
 
 namespace starling::elastic {
@@ -62,10 +63,21 @@ void Leader::tell_difference(const Difference& d, std::optional<std::uint64_t> w
     end_job(1, text + ", and on_mismatch is \"stop\"; " + newest_checkpoint());
 }
 
+// The first step of a model that keeps something between micro-batches. Earlier runs had the same
+// one, unless its script was another then.
+Version Leader::kept_since() const {
+  const Join* group = roster_.standard();
+  for (const Checkpoint& c : group_.checkpoints())
+    if (c.version == group_.begun() && group &&
+        other_script(group->fingerprint_text, c.fingerprint_text))
+      return c.version;
+  return Version{0};
+}
+
 // Every worker of a model that keeps something between micro-batches is as wrong as the one that was
 // found, also before a restart; of a pure one it is one of these two.
 void Leader::doubt_result(const Difference& d) {
-  if (!config_.pure_model) return doubt_from(group_.begun());
+  if (!config_.pure_model) return doubt_from(kept_since());
   Version first = kNoVersion;
   for (const std::uint64_t counter : {d.worker, d.by}) {
     const auto* life = with_counter(group_, counter);

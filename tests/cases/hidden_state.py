@@ -1,8 +1,11 @@
 """State that a script keeps beside its parameters is refused or named in `mismatch` events."""
+import json
+import os
+import signal
 import subprocess
 
-from harness import STARLING, require
-from scripts import HEAD, ended, events, written
+from harness import PATIENCE, STARLING, require, wait_until
+from scripts import HEAD, ended, events, started, written
 
 # What stays in a process from one micro-batch to the next: a net, data or a loss that is another one then.
 KINDS = {
@@ -112,6 +115,30 @@ def a_difference_ends_a_run_that_wants_it(place):
     script = written(place, "stop.py", HEAD + text)
     code, said = ended(script, OUT=place.path("out"), WORKERS="2")
     require(code == 1 and "another gradient" in said, f"{code}: {said[-2000:]}")
+
+
+def a_step_that_is_computed_twice_in_two_ways_leaves_its_checkpoints_in_doubt(place):
+    """Its one worker is killed, and computes the steps since the last checkpoint again, without what it had kept."""
+    script = written(place, "twice.py", HEAD + """
+import time
+passes = []
+def hidden(net, batch):
+    passes.append(1)
+    time.sleep(0.03)
+    return loss(net, batch) * (2.0 if len(passes) > 20 else 1.0)
+train(hidden, steps=1000, recheck=0, checkpoint=os.environ["CK"], checkpoint_every=8)
+""")
+    out, folder = place.path("twice"), place.path("of-twice")
+    process = started(script, OUT=out, WORKERS="1", CK=folder)
+    wait_until(lambda: len(events(out, "step")) > 12 and events(out, "checkpoint"), "steps after a checkpoint")
+    os.kill(events(out, "worker")[0]["pid"], signal.SIGKILL)
+    said = "".join(process.communicate(timeout=PATIENCE))
+    require(process.returncode == 5 and "two records of version" in said, f"{process.returncode}: {said[-2000:]}")
+    for name in os.listdir(folder):
+        if not name.startswith("step-"):
+            continue
+        with open(os.path.join(folder, name, "manifest.json")) as file:
+            require(json.load(file).get("doubted_from") == 0, f"{name} is not in doubt")
 
 
 def a_run_that_goes_on_after_a_difference_is_in_doubt(place):

@@ -15,10 +15,14 @@ inline constexpr std::uint64_t kLease = 1000, kWindow = 2000, kStart = 30000;  /
 
 // Two workers 1 and 2 in an epoch of term 1; 1 owns and holds segments 0 and 1, 2 the others.
 struct OneLeader : LeaderRig {
-  explicit OneLeader(bool stops = false) : stops_on_mismatch(stops) {
+  // `earlier`: checkpoints of a run before, which this one goes on from; oldest first.
+  explicit OneLeader(bool stops = false, std::vector<Checkpoint> earlier = {},
+                     std::string fingerprint = {})
+      : stops_on_mismatch(stops) {
+    fingerprint_text = std::move(fingerprint);
     data = kData;  // as all members have read them
     elect(1);
-    apply(JobStarted{});
+    apply(JobStarted{{}, 0, std::move(earlier)});
     for (std::uint64_t nonce : {1, 2}) join(nonce);
     for (std::uint64_t nonce : {1, 2}) report(nonce, kNoVersion);
     commit();

@@ -62,6 +62,57 @@ TEST_CASE("leader: a new one orders manifests to be marked, though the log has t
   CHECK(one.tidied.size() == 1);
 }
 
+// Goal: the first manifest, which no list has yet, does not stay without its doubt.
+TEST_CASE("leader: a manifest that is on its way when the doubt comes is ordered to be marked") {
+  OneLeader one;
+  for (std::uint64_t nonce : {1, 2}) one.say(nonce, one.part(nonce, 20));
+  one.vote_digest(20, {kSegments, 0});
+  REQUIRE(one.stores.size() == 1);
+  Heartbeat beat{one.group.plan()->id, 21, {}};
+  beat.data = kData;
+  beat.differences = {{20, 0, 1, 100, 5, 6, /*by=*/1}};
+  one.say(1, beat);
+  REQUIRE(!one.tidied.empty());
+  CHECK(one.tidied.back().doubted == Version{0});
+}
+
+// Goal: what a model keeps from step to step is nowhere taken for new because a run began there.
+// Method: a run that went on from step 20, with its script as it was, or changed since.
+TEST_CASE(
+    "leader: a difference puts checkpoints of earlier runs in doubt, unless the script was "
+    "another") {
+  const std::string script =
+      "isa AVX2, script 1f, data 3a, weights 4b, first gradient 5c, probe of steps 6d";
+  for (const bool changed : {false, true}) {
+    CAPTURE(changed);
+    std::vector<Checkpoint> earlier(2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      earlier[i].version = Version(10 * (i + 1));
+      earlier[i].fingerprint = {7, 7};
+      earlier[i].fingerprint_text = script;
+      earlier[i].data = kData;
+    }
+    std::string now = script;
+    if (changed) now.replace(now.find("script 1f"), 9, "script 2e");
+    OneLeader one(/*stops=*/false, earlier, now);
+    REQUIRE(one.group.begun() == 20);
+    const bool said = std::any_of(one.warnings.begin(), one.warnings.end(), [](const auto& text) {
+      return text.find("since the checkpoint of step 20 the script has changed (") == 0;
+    });
+    CHECK(said == changed);
+    one.publish(30);
+    Heartbeat beat{one.group.plan()->id, 35, {}};
+    beat.data = kData;
+    beat.differences = {{34, 0, 1, 100, 5, 6, /*by=*/2}};
+    one.say(2, beat);
+    for (int i = 0; i < 3; ++i) one.commit();
+    for (const Checkpoint& c : one.group.checkpoints()) {
+      CAPTURE(c.version.value());
+      CHECK(c.doubted_from == (!changed ? Version{0} : c.version > 20 ? Version{20} : kNoVersion));
+    }
+  }
+}
+
 // Goal: nobody goes on from the newest checkpoint as if it were a good one, because the end names it.
 TEST_CASE("leader: an end by on_mismatch names the newest checkpoint with its doubt") {
   OneLeader one(/*stops=*/true);

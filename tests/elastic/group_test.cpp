@@ -85,6 +85,23 @@ TEST_CASE("group: the epochs that a report may name stay known, and no others") 
   CHECK(!log.group.was_member(ran, a));
 }
 
+TEST_CASE("group: a checkpoint that was removed does not come back by its doubt") {
+  Group group;
+  JobStarted job;
+  job.checkpoints = {{4, {1, 2}, {3, 4}, "it"}};
+  group.apply(job);
+  group.apply(Published{{8, {5, 6}, {3, 4}, "it"}, 8});  // 4 goes
+  Checkpoint doubted{4, {1, 2}, {3, 4}, "it"};
+  doubted.doubted_from = 0;
+  group.apply(Published{doubted});
+  REQUIRE(group.checkpoints().size() == 1);
+  CHECK(group.checkpoints().front().version == 8);
+  doubted.version = 8;
+  group.apply(Published{doubted});
+  REQUIRE(group.checkpoints().size() == 1);
+  CHECK(group.checkpoints().front().doubted_from == Version{0});
+}
+
 // Goal: a group that was restored goes on as the one that it was made from. Method: at every point
 // of a log with all kinds of entries, the state is written, read and restored, and both take the
 // rest.

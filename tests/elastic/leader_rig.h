@@ -40,6 +40,7 @@ struct LeaderRig {
     join.who = {0, Nonce(nonce)};
     join.name = std::to_string(nonce);
     join.fingerprint = {7, 7};
+    join.fingerprint_text = fingerprint_text;
     join.data = data;
     say(nonce, join);
   }
@@ -87,7 +88,8 @@ struct LeaderRig {
     return nullptr;
   }
 
-  Digest data{8, 8};  // of workers that join from now on; zeros: not read yet
+  std::string fingerprint_text;  // of workers that join from now on
+  Digest data{8, 8};             // of workers that join from now on; zeros: not read yet
   Group group;
   std::uint64_t now = 1;
   std::optional<Leader> leader;

@@ -60,6 +60,23 @@ TEST_CASE("audit: a step may be told after the end") {
   }
 }
 
+// A follower has all steps, and no differences: these are told by the coordinator that leads.
+TEST_CASE("audit: P1 is not shown by the file of a coordinator that did not lead") {
+  const auto by_hand = [](Lines& l) {
+    edit(0, "\"ev\":\"start\"", "\"coordinator\":\"coordinator-1\",\"ev\":\"start\"")(l);
+  };
+  const auto leads = [&](Lines& l) {
+    by_hand(l);
+    l.insert(l.begin() + 1,
+             R"({"t":1,"ev":"leader","term":1,"coordinator":0,"pid":7,"election_ms":3})");
+  };
+  check_only(changed(by_hand), "P1", Finding::kNotShown, "differences and doubts of term 1");
+  check_only(changed(leads), "P1", Finding::kHeld, "");
+  const auto together = merge({changed(by_hand), changed(leads)});
+  REQUIRE(together);
+  CHECK(verdict_of(together.value(), "P1").finding == Finding::kHeld);
+}
+
 TEST_CASE("audit: P1 is not shown by a run that did not end well") {
   check_only(changed([](Lines& l) { l.pop_back(); }), "P1", Finding::kNotShown,
              "the run ended at version 6 without `done`");

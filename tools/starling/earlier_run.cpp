@@ -15,6 +15,7 @@
 
 #include "core/base/exit.h"
 #include "core/observe/event_reader.h"
+#include "tools/starling/exit.h"
 
 namespace starling::tools {
 namespace {
@@ -133,14 +134,19 @@ Result<std::string> put_aside_run_without_steps(const std::string& folder) {
 std::optional<Version> doubt_told_in(const std::string& folder) {
   std::ifstream file(fs::path(folder) / kEvents, std::ios::binary);
   std::optional<Version> first;
-  Version begun = 0;
+  Version model_begun = 0;  // of one that keeps something: earlier runs of the job had the same
   for (std::string text; std::getline(file, text);) {
     const auto line = read_event(text);
     if (!line || !line.value().event) continue;
     const Event& event = *line.value().event;
-    if (const auto* started = std::get_if<event::Started>(&event)) begun = started->from;
-    if (std::holds_alternative<event::Mismatch>(event))
-      first = std::min(first.value_or(begun), begun);
+    if (const auto* started = std::get_if<event::Started>(&event)) {
+      const auto job = parse_job(started->job, "/");
+      if (job && !model_may_keep_state(job.value().model)) model_begun = started->from;
+    }
+    const auto* failed = std::get_if<event::Failed>(&event);
+    if (std::holds_alternative<event::Mismatch>(event) ||
+        (failed && failed->code == exit_code(Code::kInternal)))
+      first = std::min(first.value_or(model_begun), model_begun);
     if (const auto* tainted = std::get_if<event::Tainted>(&event))
       first = std::min(first.value_or(tainted->first), tainted->first);
   }

@@ -7,6 +7,7 @@
 #include "actors/files.h"
 #include "actors/make_model.h"
 #include "core/data/dataset.h"
+#include "core/formats/checkpoint_owner.h"
 #include "kernels/device/device.h"
 #include "tools/starling/earlier_run.h"
 #include "tools/starling/memory.h"
@@ -62,9 +63,12 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
   if (options.resume) {
     STARLING_TRY(moved, put_aside_earlier_run(run.folder, run.job));
     aside = std::move(moved);
-    if (const auto first = aside.empty() ? std::nullopt : doubt_told_in(aside))
+    if (const auto first = aside.empty() ? std::nullopt : doubt_told_in(aside)) {
       for (Checkpoint& c : run.checkpoints)
-        if (c.version > *first && c.doubted_from == kNoVersion) c.doubted_from = *first;
+        if (c.version > *first) c.doubted_from = std::min(c.doubted_from, *first);
+      // The run may be over before its leader has the doubt, and the next one looks no further back.
+      doubt_own_checkpoints(*open_storage(run.job.checkpoint.dir), state_hash(run.job), *first);
+    }
   }
   if (aside.empty()) {
     STARLING_TRY(moved, put_aside_run_without_steps(run.folder));

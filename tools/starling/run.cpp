@@ -115,6 +115,10 @@ class Run {
     children_.order_all(Order::kStop);
     children_.wait_all(kSignalGrace);
     children_.kill_rest();
+    // Two records of one step: what the model has kept may be in all checkpoints of the job.
+    if (error.code() == Code::kInternal && run_.job.checkpoint.on())
+      doubt_own_checkpoints(*open_storage(run_.job.checkpoint.dir), state_hash(run_.job),
+                            Version{0});
     return fail(error);
   }
 
@@ -187,7 +191,10 @@ class Run {
       spectator_.show(event);
       workers_.told(event);
       if (const auto* e = std::get_if<event::StepPassed>(&event)) reached_ = e->record.version + 1;
-      if (const auto* e = std::get_if<event::CheckpointWritten>(&event)) checkpoint_ = e->version;
+      // One that is published once more, with a doubt, is not the newest.
+      if (const auto* e = std::get_if<event::CheckpointWritten>(&event))
+        checkpoint_ = std::max(checkpoint_.value_or(e->version), e->version);
+      if (const auto* e = std::get_if<event::Restarted>(&event)) checkpoint_ = e->version;
       if (const auto* e = std::get_if<event::Done>(&event)) done_ = *e;
       if (const auto* e = std::get_if<event::Ended>(&event)) ended_ = *e;
       if (const auto* e = std::get_if<event::Failed>(&event)) failed_ = *e;
@@ -333,7 +340,8 @@ class Run {
     coordinators_.reset();
     say_what_is_missing();
     children_.order_all(Order::kStop);  // coordinator processes
-    children_.wait_all(kSignalGrace);
+    // A coordinator may still say in manifests what is in doubt.
+    children_.wait_all(run_.job.checkpoint.on() ? kLastCheckpoint : kSignalGrace);
     if (const auto killed = children_.kill_rest(); killed > 0)
       fail(5, std::to_string(killed) + " processes did not end and were killed");
     if (const auto curve = spectator_.save_curve(run_.path("loss.svg"), run_.job.name); !curve)

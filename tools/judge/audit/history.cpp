@@ -239,6 +239,8 @@ void take_kind(const std::string& kind, Fields& f, History& h) {
     h.mismatches.push_back(at(line, mismatch_of(f)));
   else if (kind == "warning")
     take_warning(f, h);
+  else if (kind == "leader")
+    h.led_terms.insert(f.whole("term"));
   else if (kind == "done")
     h.done.push_back(
         {Version(f.whole("version", kVersionMax)), f.digest("digest"), f.number("loss"), line});
@@ -443,6 +445,7 @@ Result<History> merge(std::vector<History> histories) {
     all.lost.merge(h.lost);
     all.left_out.merge(h.left_out);
     all.left.merge(h.left);
+    all.led_terms.merge(h.led_terms);
     all.lines += h.lines;
     for (std::string& script : h.other_scripts)
       if (std::find(all.other_scripts.begin(), all.other_scripts.end(), script) ==

@@ -141,6 +141,7 @@ struct History {
   std::map<std::uint64_t, std::string> names;    // of workers
   std::set<std::uint64_t> lost, left_out, left;  // workers
   std::vector<std::string> other_scripts;        // warnings that the script was another one before
+  std::set<std::uint64_t> led_terms;             // of which the leader's file is here
   std::vector<std::string> other_arithmetic;     // files of one run that name two
   std::vector<std::string> gaps;                 // lines that are known to be missing, and why
   Line lines = 0;

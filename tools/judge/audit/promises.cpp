@@ -167,6 +167,11 @@ void check_doubts(const Index& run, Case& p1) {
     else
       p1.doubt(text + (m.wrong ? "; " + name(*m.wrong) + " is wrong" : ""));
   }
+  // A leader tells of differences and doubts in its own file.
+  for (const EpochFact& epoch : h.epochs)
+    if (!h.start.coordinator.empty() && !h.led_terms.contains(epoch.id.term))
+      p1.doubt("incomplete: differences and doubts of term " + number(epoch.id.term) +
+               " are in the file of the coordinator that led it; " + why_incomplete(h));
   for (const std::string& script : h.other_scripts) p1.doubt(script);
   for (const std::string& other : h.other_arithmetic) p1.doubt(other);
   for (const TaintFact& t : h.taints)
