@@ -13,6 +13,8 @@ TEST_CASE("files of one run are taken together") {
       l.erase(l.begin() + static_cast<std::ptrdiff_t>(from),
               l.begin() + static_cast<std::ptrdiff_t>(to));
       edit(0, "\"data\"", "\"coordinator\":\"" + std::string(name) + "\",\"data\"")(l);
+      l.insert(l.begin() + 1,
+               R"({"t":1,"ev":"leader","term":1,"coordinator":0,"pid":7,"election_ms":3})");
     });
   };
   const History early = part(13, 23, "coordinator-0"), late = part(1, 10, "coordinator-1");
