@@ -14,7 +14,7 @@ Builds build/release and runs all its tests. Each flag adds a suite after it:
   --pytorch  the wheel, installed into build/pytorch with PyTorch and transformers from the package index:
            what scripts do wrong, the package, a crowd of joiners, five models through 100 kills
   --only   only the suites named by the other flags, not the ordinary one
-Environment: JOBS           compilers and tests at a time (default: number of cores)
+Environment: JOBS           compilers at a time (default: number of cores); one test more, as many of them wait
              STARLING_VENV  --pytorch: a virtual environment instead of build/pytorch
              KILLS          --pytorch: of workers and processes for each model (default: 20)
 TEXT
@@ -62,7 +62,7 @@ suite() {  # PRESET CTEST-ARGUMENTS...: a failed suite does not keep the next fr
 
 if $ordinary || $long; then build release; fi
 # The long tests run one at a time: some measure what a machine of their own gives.
-if $ordinary; then suite release -j "$jobs" -LE long; fi
+if $ordinary; then suite release -j $((jobs + 1)) -LE long; fi
 if $long; then suite release -L long; fi
 if $pytorch; then
   tools/dev/wheel.sh

@@ -10,8 +10,9 @@
 
 namespace starling {
 
-// Opens them as the model's options and [data] path say. Where the application gives no identity,
-// it is a digest of 256 samples, spread over all and each read twice, and content() reads the rest.
+// Opens the data as the model's options and [data] path say. Where the application gives no
+// identity, a digest of 256 samples is one, spread over all and each read twice, and content() reads
+// the rest.
 // Errors: kBadInput  the application's, also what it throws; there is no sample; a sample has not
 //                    the size of sample 0, or is another one when it is read again.
 Result<std::unique_ptr<Dataset>> open_own_data(const OwnDataSource& source, const OwnSpec& spec,

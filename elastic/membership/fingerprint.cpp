@@ -59,13 +59,22 @@ std::string_view meaning_of_script(std::string_view here, std::string_view there
              : "other modules beside the script, or other texts of them";
 }
 
+constexpr std::size_t kScript = 1;
+static_assert(kParts[kScript].name == "script");
+
 }  // namespace
 
 bool other_script(const std::string& here, const std::string& there) {
-  constexpr std::size_t kScript = 1;
-  static_assert(kParts[kScript].name == "script");
   const auto mine = split(here), theirs = split(there);
   return !mine[kScript].empty() && !theirs[kScript].empty() && mine[kScript] != theirs[kScript];
+}
+
+bool other_modules_alone(const std::string& here, const std::string& there) {
+  if (!other_script(here, there)) return false;
+  const std::string_view mine = split(here)[kScript], theirs = split(there)[kScript];
+  const auto stroke = mine.find('/');
+  return stroke != std::string_view::npos &&
+         mine.substr(0, stroke + 1) == theirs.substr(0, stroke + 1);
 }
 
 std::string fingerprint_differences(const std::string& here, const std::string& there) {

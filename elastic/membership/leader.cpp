@@ -384,7 +384,7 @@ void Leader::applied(const Plan& plan) {
   tell_who_is_gone(plan);
   tell_gone_unread(std::exchange(gone_unread_, {}));
   if (plan.kind == PlanKind::kFresh) {
-    tell_other_script();
+    tell_other_modules();
     tell_doubts_before(/*to_people=*/true);
   }
   tell_exposure(plan);

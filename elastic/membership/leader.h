@@ -175,7 +175,7 @@ class Leader {
   Version doubted_after(const std::vector<Member>& gone) const;
   std::optional<Version> doubted_before() const;  // this run's start; Checkpoint::doubted_from
   Version doubted_from() const;
-  void tell_other_script();
+  void tell_other_modules();
   void tell_doubts_before(bool to_people);
   void tell_doubts(const Plan& plan);
   void tell_gone_unread(const std::vector<Member>& gone);

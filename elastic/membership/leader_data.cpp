@@ -125,15 +125,16 @@ Version Leader::doubted_from() const {
 }
 
 // Called when a run begins. What a script imports is known once it has computed a gradient; of its
-// text and arguments the command has warned.
-void Leader::tell_other_script() {
+// own text and arguments the command has warned.
+void Leader::tell_other_modules() {
   const Join* group = roster_.standard();
   if (!group || group_.checkpoints().empty()) return;
   const Checkpoint& from = group_.checkpoints().back();
-  if (!other_script(group->fingerprint_text, from.fingerprint_text)) return;
-  warn("since the checkpoint of step " + std::to_string(from.version) +
-       " the script has changed (its text, or that of a module that it imports); the steps from "
-       "there on are those of the script as it is now");
+  if (!other_modules_alone(group->fingerprint_text, from.fingerprint_text)) return;
+  warn(
+      "since the checkpoint of step " + std::to_string(from.version) +
+      " the script has changed (a module that it imports is another one, or has another text); the "
+      "steps from there on are those of the script as it is now");
 }
 
 // Called when a run begins, and before its end, as the leader may have changed in between.

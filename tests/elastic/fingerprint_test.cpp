@@ -58,6 +58,7 @@ TEST_CASE("fingerprints: the script's own text is told from those of the modules
     const std::string there = std::string("isa AVX2, script ") + row.there + ", first gradient 5d";
     CHECK(fingerprint_differences(here, there).ends_with(row.meaning));
     CHECK(other_script(here, there));
+    CHECK(other_modules_alone(here, there) == (row.there == std::string("1a/2c")));
     CHECK_FALSE(other_script(here, here));
     CHECK_FALSE(other_script(here, "isa AVX2"));
   }

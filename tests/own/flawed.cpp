@@ -12,7 +12,7 @@ using namespace starling;
 
 namespace {
 
-// [model].options name one of these; a flaw that waits for a process shows in the first that comes to it.
+// [model].options name one of these; kOneModelThrows shows in the first process that comes to it.
 enum Flaw { kNone, kModelThrows, kDataThrow, kOneModelThrows };
 
 // Of 500: read in one of the first steps, by whichever worker has its share, and not before.
@@ -65,7 +65,7 @@ Result<std::unique_ptr<kernels::Model>> make_mean(const OwnSpec& spec) {
   return std::unique_ptr<kernels::Model>(new Mean(flaw_of(spec)));
 }
 
-// OTHER names a sample that is another one in this process; a worker has 500 without an identity.
+// Opens 500 numbers without an identity. OTHER names a number that is another one in this process.
 Result<OwnData> open_numbers(const OwnSpec& spec, const std::string&) {
   const char* named = std::getenv("OTHER");
   const std::uint64_t other = named == nullptr ? 500 : std::strtoull(named, nullptr, 10);

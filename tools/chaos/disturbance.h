@@ -79,8 +79,8 @@ class Disturbance {
   void hit(const std::string& what, std::vector<judge::Target> targets);
   // Notes when its targets will be, or were, as before.
   void lasts_until(double t) { deed_.until_t = t; }
-  // Expects an effect in this time; `then` is called when it is seen. It is waited for no longer
-  // once `overtaken` says that it cannot come any more, for no reason of its own.
+  // Expects an effect in this time; `then` is called when it is seen. `overtaken` ends the wait:
+  // another fault or the job's end came first, and the effect counts as neither seen nor missing.
   void expect(double within_s, const std::string& what, std::function<bool()> seen,
               std::function<void()> then = {}, std::function<bool()> overtaken = {});
   void later(double after_s, std::function<void()> then);

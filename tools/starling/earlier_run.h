@@ -22,8 +22,8 @@ Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& 
 Result<std::string> put_aside_run_without_steps(const std::string& folder);
 
 // Returns the first step that the events of that folder's run say to be in doubt, all of the job if
-// contributions or two records of a step differ; none: no event does. A run that was killed as it found out may have left
-// manifests that do not say so.
+// contributions or two records of a step differ; none: no event does. A run that was killed as it
+// found out may have left manifests that do not say so.
 std::optional<Version> doubt_told_in(const std::string& folder);
 
 // Returns the end of that folder's run of this very job, if it is done and
