@@ -80,7 +80,8 @@ Result<std::unique_ptr<Dataset>> with_other(std::uint64_t samples, std::uint64_t
   return Dataset::open(job);
 }
 
-// Goal: a worker with another copy of the data is told from the others, whatever the application says of them.
+// Goal: two copies of the data that differ in one sample differ in identity or content, though the
+// application gives no identity.
 // Method: 1,000 samples, of which 256 are drawn; one is another one, drawn or not.
 TEST_CASE("an application's data: without an identity samples are compared") {
   const auto always = [] { return true; };

@@ -11,15 +11,20 @@ namespace {
 
 using namespace checkpoints;
 
+// Worker `nonce`, at this version, says that a micro-batch came out with other bits.
+void tell_difference(OneLeader& one, std::uint64_t nonce, Version version, const Difference& d) {
+  Heartbeat beat{one.group.plan()->id, version, {}};
+  beat.data = kData;
+  beat.differences = {d};
+  one.say(nonce, beat);
+}
+
 // Goal: a run that goes on from it says so, though its own workers find nothing.
 TEST_CASE("leader: a checkpoint after contributions that differ is in doubt") {
   OneLeader one;
   one.publish(10);
   CHECK(one.stores.back().checkpoint.doubted_from == kNoVersion);
-  Heartbeat beat{one.group.plan()->id, 21, {}};
-  beat.data = kData;
-  beat.differences = {{17, 0, 1, 100, 5, 6, /*by=*/1}};
-  one.say(1, beat);
+  tell_difference(one, 1, 21, {17, 0, 1, 100, 5, 6, /*by=*/1});
   one.publish(20);
   CHECK(one.stores.back().checkpoint.doubted_from == Version{0});
 }
@@ -31,10 +36,7 @@ TEST_CASE("leader: checkpoints that were complete before contributions differ ar
   for (std::uint64_t nonce : {1, 2}) one.say(nonce, one.part(nonce, 20));
   one.vote_digest(20, {kSegments, 0});
   one.on(leader_event::Stored{20, ""});  // and proposed: on its way
-  Heartbeat beat{one.group.plan()->id, 21, {}};
-  beat.data = kData;
-  beat.differences = {{20, 0, 1, 100, 5, 6, /*by=*/1}};
-  one.say(1, beat);
+  tell_difference(one, 1, 21, {20, 0, 1, 100, 5, 6, /*by=*/1});
   one.commit();
   one.commit();
   CHECK(one.complete() == std::vector<Version>{10, 20});
@@ -68,10 +70,7 @@ TEST_CASE("leader: a manifest that is on its way when the doubt comes is ordered
   for (std::uint64_t nonce : {1, 2}) one.say(nonce, one.part(nonce, 20));
   one.vote_digest(20, {kSegments, 0});
   REQUIRE(one.stores.size() == 1);
-  Heartbeat beat{one.group.plan()->id, 21, {}};
-  beat.data = kData;
-  beat.differences = {{20, 0, 1, 100, 5, 6, /*by=*/1}};
-  one.say(1, beat);
+  tell_difference(one, 1, 21, {20, 0, 1, 100, 5, 6, /*by=*/1});
   REQUIRE(!one.tidied.empty());
   CHECK(one.tidied.back().doubted == Version{0});
 }
@@ -101,10 +100,7 @@ TEST_CASE(
     });
     CHECK(said == changed);
     one.publish(30);
-    Heartbeat beat{one.group.plan()->id, 35, {}};
-    beat.data = kData;
-    beat.differences = {{34, 0, 1, 100, 5, 6, /*by=*/2}};
-    one.say(2, beat);
+    tell_difference(one, 2, 35, {34, 0, 1, 100, 5, 6, /*by=*/2});
     for (int i = 0; i < 3; ++i) one.commit();
     for (const Checkpoint& c : one.group.checkpoints()) {
       CAPTURE(c.version.value());
@@ -117,10 +113,7 @@ TEST_CASE(
 TEST_CASE("leader: an end by on_mismatch names the newest checkpoint with its doubt") {
   OneLeader one(/*stops=*/true);
   one.publish(10);
-  Heartbeat beat{one.group.plan()->id, 21, {}};
-  beat.data = kData;
-  beat.differences = {{17, 0, 1, 100, 5, 6, /*by=*/1}};
-  one.say(1, beat);
+  tell_difference(one, 1, 21, {17, 0, 1, 100, 5, 6, /*by=*/1});
   one.commit();
   one.commit();
   REQUIRE(one.group.end().has_value());
@@ -142,10 +135,7 @@ TEST_CASE("leader: a difference after a restart puts all checkpoints of the run 
   one.commit();
   REQUIRE(one.group.start() == 20);
   one.enter(25);
-  Heartbeat beat{one.group.plan()->id, 25, {}};
-  beat.data = kData;
-  beat.differences = {{24, 0, 3, 100, 5, 6, /*by=*/4}};
-  one.say(4, beat);
+  tell_difference(one, 4, 25, {24, 0, 3, 100, 5, 6, /*by=*/4});
   one.commit();
   CHECK(one.complete() == std::vector<Version>{10, 20});
   for (const Checkpoint& c : one.group.checkpoints()) CHECK(c.doubted_from == Version{0});

@@ -60,7 +60,8 @@ TEST_CASE("audit: a step may be told after the end") {
   }
 }
 
-// A follower has all steps, and no differences: these are told by the coordinator that leads.
+// The file of a coordinator that follows has all steps and no `mismatch` events: the coordinator that
+// leads writes these into its own file.
 TEST_CASE("audit: P1 is not shown by the file of a coordinator that did not lead") {
   const auto by_hand = [](Lines& l) {
     edit(0, "\"ev\":\"start\"", "\"coordinator\":\"coordinator-1\",\"ev\":\"start\"")(l);

@@ -191,7 +191,7 @@ class Run {
       spectator_.show(event);
       workers_.told(event);
       if (const auto* e = std::get_if<event::StepPassed>(&event)) reached_ = e->record.version + 1;
-      // One that is published once more, with a doubt, is not the newest.
+      // A checkpoint that is published once more, with a doubt, may be older than the newest.
       if (const auto* e = std::get_if<event::CheckpointWritten>(&event))
         checkpoint_ = std::max(checkpoint_.value_or(e->version), e->version);
       if (const auto* e = std::get_if<event::Restarted>(&event)) checkpoint_ = e->version;

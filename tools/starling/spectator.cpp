@@ -60,7 +60,7 @@ void Spectator::show(const Event& event) {
             doubted_from_ = std::min(doubted_from_, e.version);
             ++mismatches_;
           },
-          // Files get these events, and the caller that waits for an end gets it.
+          // These events are for files, and ends also for the caller of the run.
           [](const OneOf<event::Started, event::Continued, event::LedgerPassed,
                          event::LeaderElected, event::Exposed, event::CheckpointWritten,
                          event::Done, event::Ended, event::Failed> auto&) {},
