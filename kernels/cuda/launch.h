@@ -21,8 +21,9 @@ inline void check(cudaError_t error, const char* what) {
 template <class... Parameters, class... Arguments>
 void launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared,
             void (*kernel)(Parameters...), Arguments&&... arguments) {
-  constexpr std::size_t kWithoutAsking = 48 * 1024;
-  if (shared > kWithoutAsking)
+  // Without this, dynamic and static shared memory have 48 KiB together, and no code here knows how
+  // much of that is static.
+  if (shared > 0)
     check(
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
