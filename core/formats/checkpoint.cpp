@@ -18,7 +18,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "starling-checkpoint";
 // 2: segments are cut at parts, and steps compute other bits than those of 1.
-constexpr unsigned kFormatVersion = 2;
+// 3: a matrix above Layout::kPartBytesMax is cut at other rows.
+constexpr unsigned kFormatVersion = 3;
 constexpr const char* kManifest = "manifest.json";
 constexpr std::string_view kFolder = "step-";
 

@@ -82,12 +82,14 @@ void Layout::place(std::vector<TensorSpec> tensors) {
 
 namespace {
 
-// Rows of a part of such a matrix: as many as fit, in whole blocks. All rows if they fit.
+// Rows of a part of such a matrix: as many as fit, in whole blocks and in multiples of kPartRows. All
+// rows if they fit.
 std::uint64_t rows_of_a_part(const TensorSpec& spec) {
   STARLING_CHECK(spec.shape.size() == 2);
   const std::uint64_t rows = spec.shape[0], width = spec.shape[1];
   if (spec.elements() * sizeof(float) <= Layout::kPartBytesMax) return rows;
-  const std::uint64_t whole = kBlock / std::gcd<std::uint64_t>(width, kBlock);
+  const std::uint64_t whole =
+      std::lcm(kBlock / std::gcd<std::uint64_t>(width, kBlock), Layout::kPartRows);
   const std::uint64_t fit = Layout::kPartBytesMax / (width * sizeof(float));
   return std::min(rows, std::max(whole, fit / whole * whole));
 }

@@ -76,6 +76,9 @@ enum class What : std::uint8_t {
 class Layout {
  public:
   static constexpr std::uint64_t kPartBytesMax = 32u << 20;  // of a matrix by rows, fp32
+  // Where a matrix is cut, a part has a multiple of so many rows: the columns of a product that has
+  // such rows as columns begin where a GPU reads fastest.
+  static constexpr std::uint64_t kPartRows = 64;
   static constexpr std::uint32_t kSegmentBlocksMin = 4;
   // Weights and two moments of a segment take 24 MiB: a segment moves in one frame.
   static constexpr std::uint32_t kSegmentBlocksMax = 8192;

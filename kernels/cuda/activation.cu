@@ -1,4 +1,3 @@
-#include "kernels/cuda/gelu.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/layers.h"
 #include "kernels/cuda/packs.h"
@@ -8,9 +7,6 @@ namespace {
 
 constexpr std::uint32_t kThreads = 256;
 
-struct Gelu {
-  __device__ float operator()(float u, float) const { return gelu_of(u); }
-};
 struct ReluBackward {
   __device__ float operator()(float y, float dy) const { return y > 0 ? dy : 0; }
 };
@@ -48,10 +44,6 @@ void launch_each(cudaStream_t stream, Type type, std::size_t n, const void* a, c
 }
 
 }  // namespace
-
-void gelu(cudaStream_t stream, Type type, std::size_t n, const void* u, void* y) {
-  launch_each<Gelu>(stream, type, n, u, u, y);
-}
 
 void relu_backward(cudaStream_t stream, Type type, std::size_t n, const void* y, const void* dy,
                    void* dx) {

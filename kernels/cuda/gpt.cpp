@@ -1,5 +1,6 @@
 // These are GPT-2's layers on a device (see kernels/layers/gpt.h). x is [rows, width].
 
+#include <algorithm>
 #include <string>
 
 #include "kernels/cuda/net.h"
@@ -82,9 +83,8 @@ class DeviceAttention : public DeviceLayer {
 
   void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
     const Saved s = saved_of(pass, saved);
-    const Scratch t = scratch_of(pass);
-    norm_.forward(pass, in, t.normed, s.norm);
-    qkv_.forward(pass, t.normed, s.qkv);
+    norm_.forward(pass, in, s.normed, s.norm);
+    qkv_.forward(pass, s.normed, s.qkv);
     attention(pass.stream, pass.type, shape(pass), s.qkv, s.attended, s.log_sums);
     project_.forward(pass, s.attended, out, /*add=*/in);
   }
@@ -96,8 +96,7 @@ class DeviceAttention : public DeviceLayer {
     project_.backward_parameters(pass, s.attended, d_out);
     attention_backward(pass.stream, pass.type, shape(pass), s.qkv, s.attended, s.log_sums,
                        t.d_attended, t.d_qkv, t.dots);
-    norm_.forward(pass, in, t.normed, s.norm);
-    qkv_.backward_parameters(pass, t.normed, t.d_qkv);
+    qkv_.backward_parameters(pass, s.normed, t.d_qkv);
     qkv_.backward_input(pass, t.d_qkv, t.d_normed);
     norm_.backward(pass, in, s.norm, t.d_normed, /*add=*/d_out, d_in);
   }
@@ -105,17 +104,19 @@ class DeviceAttention : public DeviceLayer {
  private:
   struct Saved {
     DeviceNorm::Statistics norm;
-    void *qkv = nullptr, *attended = nullptr;  // [rows, 3 width], [rows, width]
-    float* log_sums = nullptr;                 // [sequences, heads, positions]
+    void *normed = nullptr, *attended = nullptr;  // [rows, width]
+    void* qkv = nullptr;                          // [rows, 3 width]
+    float* log_sums = nullptr;                    // [sequences, heads, positions]
   };
   struct Scratch {
-    void *normed = nullptr, *d_attended = nullptr, *d_normed = nullptr;  // [rows, width]
-    void* d_qkv = nullptr;                                               // [rows, 3 width]
-    float* dots = nullptr;  // [sequences, heads, positions]
+    void *d_attended = nullptr, *d_normed = nullptr;  // [rows, width]
+    void* d_qkv = nullptr;                            // [rows, 3 width]
+    float* dots = nullptr;                            // [sequences, heads, positions]
   };
   Saved take_saved(const Pass& pass, Carver& carver) const {
     Saved s;
     s.norm = DeviceNorm::take(carver, pass.rows);
+    s.normed = carver.take(row_bytes(pass));
     s.qkv = carver.take(row_bytes(pass) * 3);
     s.attended = carver.take(row_bytes(pass));
     s.log_sums = carver.take_array<float>(std::size_t{pass.rows} * spec_.heads);
@@ -127,7 +128,6 @@ class DeviceAttention : public DeviceLayer {
   }
   Scratch take_scratch(const Pass& pass, Carver& carver) const {
     Scratch t;
-    t.normed = carver.take(row_bytes(pass));
     t.d_attended = carver.take(row_bytes(pass));
     t.d_normed = carver.take(row_bytes(pass));
     t.d_qkv = carver.take(row_bytes(pass) * 3);
@@ -176,12 +176,11 @@ class DeviceFeedForward : public DeviceLayer {
   std::vector<Use> pieces() const override { return {{part_, /*use=*/0}}; }
 
   void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
-    Carver kept(saved), scratch(pass.scratch);
+    Carver kept(saved);
     const Saved s = take_saved(pass, kept);
-    const Scratch t = take_scratch(pass, scratch);
-    norm_.forward(pass, in, t.normed, s.norm);
-    widen_.forward(pass, t.normed, t.active, /*add=*/nullptr, Epilogue::kGelu, s.u);
-    project_.forward(pass, t.active, out, /*add=*/in);
+    norm_.forward(pass, in, s.normed, s.norm);
+    widen_.forward(pass, s.normed, s.active, /*add=*/nullptr, Epilogue::kGelu, s.u);
+    project_.forward(pass, s.active, out, /*add=*/in);
   }
   void backward(const Pass& pass, std::size_t, const void* in, void* saved, const void* d_out,
                 void* d_in) const override {
@@ -189,10 +188,8 @@ class DeviceFeedForward : public DeviceLayer {
     const Saved s = take_saved(pass, kept);
     const Scratch t = take_scratch(pass, scratch);
     project_.backward_input(pass, d_out, t.d_u, Epilogue::kGeluBackward, s.u);
-    gelu(pass.stream, pass.type, std::size_t{pass.rows} * widen_.out, s.u, t.active);
-    project_.backward_parameters(pass, t.active, d_out);
-    norm_.forward(pass, in, t.normed, s.norm);
-    widen_.backward_parameters(pass, t.normed, t.d_u);
+    project_.backward_parameters(pass, s.active, d_out);
+    widen_.backward_parameters(pass, s.normed, t.d_u);
     widen_.backward_input(pass, t.d_u, t.d_normed);
     norm_.backward(pass, in, s.norm, t.d_normed, /*add=*/d_out, d_in);
   }
@@ -200,23 +197,24 @@ class DeviceFeedForward : public DeviceLayer {
  private:
   struct Saved {
     DeviceNorm::Statistics norm;
-    void* u = nullptr;  // [rows, 4 width], before GELU
+    void* normed = nullptr;                // [rows, width]
+    void *u = nullptr, *active = nullptr;  // [rows, 4 width], before and after GELU
   };
   struct Scratch {
-    void *normed = nullptr, *d_normed = nullptr;  // [rows, width]
-    void *active = nullptr, *d_u = nullptr;       // [rows, 4 width]
+    void* d_normed = nullptr;  // [rows, width]
+    void* d_u = nullptr;       // [rows, 4 width]
   };
   Saved take_saved(const Pass& pass, Carver& carver) const {
     Saved s;
     s.norm = DeviceNorm::take(carver, pass.rows);
+    s.normed = carver.take(row_bytes(pass, width_));
     s.u = carver.take(row_bytes(pass, widen_.out));
+    s.active = carver.take(row_bytes(pass, widen_.out));
     return s;
   }
   Scratch take_scratch(const Pass& pass, Carver& carver) const {
     Scratch t;
-    t.normed = carver.take(row_bytes(pass, width_));
     t.d_normed = carver.take(row_bytes(pass, width_));
-    t.active = carver.take(row_bytes(pass, widen_.out));
     t.d_u = carver.take(row_bytes(pass, widen_.out));
     return t;
   }
@@ -232,12 +230,17 @@ class DeviceFeedForward : public DeviceLayer {
 
 // Computes the mean cross entropy of ln_f(x) wte^T. The table's rows lie one after the other
 // in any cut into parts, so all logits are one product; its gradient is given part by part.
+//
+// Products take whole 128 bytes of a row of logits: the rows behind the table, which are other
+// parameters, serve as columns of logits that nothing reads and whose gradients are zeros.
 class DeviceHead : public DeviceLayer {
  public:
   DeviceHead(const GptSpec& spec, const Layout& layout)
       : spec_(spec),
         norm_(DeviceNorm::named(layout, "ln_f", spec.width)),
         wte_(tensor_named(layout, "wte.weight")),
+        columns_(columns(spec, layout, wte_)),
+        rows_max_(static_cast<std::uint32_t>(layout.largest_part() / spec.width)),
         runs_(rows_by_part(layout, wte_)),
         norm_part_(layout.tensors()[norm_.gain].first_part) {}
 
@@ -260,7 +263,7 @@ class DeviceHead : public DeviceLayer {
     Carver kept(saved);
     const Saved s = take_saved(pass, kept);
     norm_.forward(pass, in, s.normed, s.norm);
-    Product p{.m = pass.rows, .n = spec_.vocabulary, .k = spec_.width, .in = pass.type};
+    Product p{.m = pass.rows, .n = columns_, .k = spec_.width, .in = pass.type};
     p.a = s.normed, p.lda = spec_.width;
     p.b = pass.matrix(wte_), p.ldb = spec_.width, p.b_transposed = true;
     p.out = pass.type, p.c = s.logits, p.ldc = stride();
@@ -275,17 +278,20 @@ class DeviceHead : public DeviceLayer {
     const Saved s = take_saved(pass, kept);
     if (piece < runs_.size()) {
       const kernels::Rows& run = runs_[piece];  // d_wte = d_logits^T normed
-      Product p{.m = static_cast<std::uint32_t>(run.count),
+      const auto first = static_cast<std::uint32_t>(run.first);
+      const auto count = static_cast<std::uint32_t>(run.count);
+      // Behind the last run's rows, zeros go to where no gradient is read.
+      Product p{.m = std::max(count, std::min({whole(count), columns_ - first, rows_max_})),
                 .n = spec_.width,
                 .k = pass.rows,
                 .in = pass.type};
-      p.a = static_cast<const std::byte*>(s.logits) + run.first * bytes_of(pass.type);
+      p.a = static_cast<const std::byte*>(s.logits) + first * bytes_of(pass.type);
       p.lda = stride(), p.a_transposed = true;
       p.b = s.normed, p.ldb = spec_.width;
       p.out = Type::kF32, p.c = pass.gradient, p.ldc = spec_.width;
       return pass.products.multiply(pass.stream, p);
     }
-    Product p{.m = pass.rows, .n = spec_.width, .k = spec_.vocabulary, .in = pass.type};
+    Product p{.m = pass.rows, .n = spec_.width, .k = columns_, .in = pass.type};
     p.a = s.logits, p.lda = stride();
     p.b = pass.matrix(wte_), p.ldb = spec_.width;
     p.out = pass.type, p.c = pass.scratch, p.ldc = spec_.width;
@@ -305,8 +311,15 @@ class DeviceHead : public DeviceLayer {
     s.normed = carver.take(row_bytes(pass, spec_.width));
     return s;
   }
+  static constexpr std::uint32_t whole(std::uint32_t columns) { return (columns + 63) / 64 * 64; }
   // Rows of logits begin where products read fastest.
-  std::uint32_t stride() const { return (spec_.vocabulary + 63) / 64 * 64; }
+  std::uint32_t stride() const { return whole(spec_.vocabulary); }
+  // Returns how many columns products have: all, where so many rows follow the table's begin.
+  static std::uint32_t columns(const GptSpec& spec, const Layout& layout, std::size_t wte) {
+    const std::uint64_t begin = std::uint64_t{layout.tensors()[wte].first_block} * kBlock;
+    const std::uint64_t end = begin + std::uint64_t{whole(spec.vocabulary)} * spec.width;
+    return end <= layout.elements() ? whole(spec.vocabulary) : spec.vocabulary;
+  }
   static std::size_t row_bytes(const Pass& pass, std::size_t width) {
     return std::size_t{pass.rows} * width * bytes_of(pass.type);
   }
@@ -314,6 +327,8 @@ class DeviceHead : public DeviceLayer {
   const GptSpec spec_;
   const DeviceNorm norm_;
   const std::size_t wte_;
+  const std::uint32_t columns_;   // of logits, in products
+  const std::uint32_t rows_max_;  // of a part's gradient
   const std::vector<kernels::Rows> runs_;
   const PartId norm_part_;
 };

@@ -126,8 +126,6 @@ void position_gradient(cudaStream_t stream, Type type, std::uint32_t sequences,
 
 // ---- activation.cu -------------------------------------------------------------------------------
 
-// y = gelu(u), in its tanh form.
-void gelu(cudaStream_t stream, Type type, std::size_t n, const void* u, void* y);
 // dx = y > 0 ? dy : 0.
 void relu_backward(cudaStream_t stream, Type type, std::size_t n, const void* y, const void* dy,
                    void* dx);
