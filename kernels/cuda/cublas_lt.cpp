@@ -224,7 +224,7 @@ class LtProducts final : public Products {
     }
   }
 
-  // Returns the library's proposals, the best first, without those that split k.
+  // Returns the library's proposals, the best first, of which each gives the same bits each time.
   std::vector<lt::Algorithm> candidates(const Product& p, const Made& made) const {
     lt::Preference raw = nullptr;
     expect(lt_.create_preference(&raw), "a preference");
@@ -234,7 +234,7 @@ class LtProducts final : public Products {
     };
     const PlanKey key = key_of(p);
     prefer(lt::kWorkspaceMax, std::uint64_t{kWorkspace});
-    prefer(lt::kReductionMask, std::uint32_t{0});
+    prefer(lt::kReductionMask, p.out == Type::kF32 ? lt::kReduceComputed : std::uint32_t{0});
     prefer(lt::kAlignA, std::uint32_t{key.align_b});
     prefer(lt::kAlignB, std::uint32_t{key.align_a});
     prefer(lt::kAlignC, std::uint32_t{p.add ? key.align_add : key.align_c});
@@ -249,19 +249,20 @@ class LtProducts final : public Products {
     std::vector<lt::Algorithm> algorithms;
     for (int i = 0; i < got; ++i)
       if (const lt::Candidate& c = proposals[static_cast<std::size_t>(i)];
-          c.status == lt::kSuccess && c.workspace <= kWorkspace && in_one_piece(c.algorithm))
+          c.status == lt::kSuccess && c.workspace <= kWorkspace && repeats(c.algorithm))
         algorithms.push_back(c.algorithm);
     return algorithms;
   }
 
-  // Returns whether each element is one sum: no part of k is added apart.
-  bool in_one_piece(const lt::Algorithm& algorithm) const {
+  // Returns whether each element is one sum, or sums over parts of k that lie
+  // apart in the workspace and are added by a second step, in one order.
+  bool repeats(const lt::Algorithm& algorithm) const {
     std::int32_t parts = 0;
     std::uint32_t reduction = 0;
     std::size_t written = 0;
     return lt_.attribute(&algorithm, lt::kSplitK, &parts, sizeof parts, &written) == 0 &&
            lt_.attribute(&algorithm, lt::kReduction, &reduction, sizeof reduction, &written) == 0 &&
-           parts <= 1 && reduction == 0;
+           (reduction == lt::kReduceComputed || (parts <= 1 && reduction == 0));
   }
 
   Made choose(const Product& p, const PlanKey& key) const {

@@ -37,8 +37,8 @@ class Products {
 std::unique_ptr<Products> own_products();
 
 // Makes products by cuBLASLt on the current device, whose name is `device`. Without a table, a
-// product takes the library's first proposal among those that do not split k. Tables win over
-// that: the file STARLING_CUDA_PLANS, else those of plans/*.txt beside this code that fit this
+// product takes the library's first proposal among those that repeat themselves to the bit: k is
+// not split, or, of products in fp32, its parts are added by a second step. Tables win over that: the file STARLING_CUDA_PLANS, else those of plans/*.txt beside this code that fit this
 // version and device. If an algorithm of a table fails, the process ends with a line that says so.
 // Takes 32.5 MiB of the device. Errors: kUnavailable  no library, no device or no memory
 //                                       kBadInput     a table is damaged, or the named one is for

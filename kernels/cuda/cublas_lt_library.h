@@ -48,6 +48,8 @@ inline constexpr int kWorkspaceMax = 1, kReductionMask = 3, kAlignA = 5, kAlignB
                      kAlignD = 8;
 // These are attributes of an algorithm.
 inline constexpr int kAlgorithmId = 0, kSplitK = 2, kReduction = 3;
+// Parts of k are sums of their own, in fp32 in the workspace, which a second step adds.
+inline constexpr std::uint32_t kReduceComputed = 2;
 
 struct Functions {
   int (*create)(Handle*);

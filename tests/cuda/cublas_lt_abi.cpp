@@ -52,6 +52,7 @@ static_assert(kAlignD == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
 static_assert(kAlgorithmId == CUBLASLT_ALGO_CONFIG_ID);
 static_assert(kSplitK == CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
 static_assert(kReduction == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
+static_assert(kReduceComputed == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 
 // Whether two types are passed and returned alike: enumerators are ints, opaque types are pointers.
 template <class Ours, class Theirs>

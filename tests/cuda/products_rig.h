@@ -82,7 +82,8 @@ class ProductRun {
 
   // Compares what was computed. An error may be that of a sum of k products in fp32, that of rounding,
   // and a few units in the last place for the functions of an epilogue. twice: what is rounded to
-  // halves at the end may have been rounded before the epilogue as well, and so may the bias.
+  // halves at the end may have been rounded before the epilogue as well, and so may the bias; where
+  // something is added, before that, too.
   void compare(bool twice) const {
     const std::vector<double> c = c_.read(), aux = aux_.read();
     double worst = 0, worst_aux = 0;
@@ -100,7 +101,8 @@ class ProductRun {
         sum += bias + add;
         magnitude += std::abs(bias) + std::abs(add);
         double error = (case_.k + 3) * 0x1p-24 * magnitude;
-        if (twice) error += rounding(case_.out) * magnitude + underflow(case_.out);
+        const int roundings = !twice ? 0 : case_.adds == Adds::kNothing ? 1 : 2;
+        error += roundings * (rounding(case_.out) * magnitude + underflow(case_.out));
         const double u = backward() ? aux_(i, j) : sum;
         double wanted = sum, bound = error;
         if (case_.epilogue == Epilogue::kGelu) {
