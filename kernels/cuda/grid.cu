@@ -68,6 +68,17 @@ __global__ void __launch_bounds__(kThreads)
   *job.broken = left->broken;
 }
 
+// ---- gather -------------------------------------------------------------------------------------
+
+// Each warp copies a block, to pinned memory as a rule.
+__global__ void __launch_bounds__(kThreads) gather_kernel(GatherJob job) {
+  const std::uint32_t i = blockIdx.x * kWarps + warp_of_thread();
+  if (i >= job.count) return;
+  float values[kEach];
+  load(job.gradient + element_of(job.blocks[i] - job.first_block), values);
+  store(job.values + element_of(i), values);
+}
+
 // ---- weigh --------------------------------------------------------------------------------------
 
 __global__ void __launch_bounds__(kThreads)
@@ -214,6 +225,11 @@ void add(cudaStream_t stream, const AddJob& job, const Listed& listed, Word* scr
            scratch, left);
   launch(stream, thread_blocks(listed.count + 1), kThreads, 0, finish_add_kernel, job, listed.count,
          scratch, left);
+}
+
+void gather(cudaStream_t stream, const GatherJob& job) {
+  if (job.count > 0)
+    launch(stream, (job.count + kWarps - 1) / kWarps, kThreads, 0, gather_kernel, job);
 }
 
 std::size_t scratch_words(const WeighJob&, const Listed& listed) {

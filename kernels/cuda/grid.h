@@ -30,6 +30,7 @@ std::size_t scratch_words(const DigestJob& job, const Listed& listed);
 
 // These are in grid.cu. `outside` is in no order.
 void add(cudaStream_t stream, const AddJob& job, const Listed& listed, Word* scratch);
+void gather(cudaStream_t stream, const GatherJob& job);
 void weigh(cudaStream_t stream, const WeighJob& job, const Listed& listed, Word* scratch);
 void sum(cudaStream_t stream, const SumJob& job);
 void wide_means(cudaStream_t stream, const WideJob& job);

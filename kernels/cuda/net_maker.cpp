@@ -98,7 +98,7 @@ void NetMaker::take_memory(Device& device) {
     pass_.scratch = carver.take(scratch);
     pass_.partials = carver.take_array<float>(2 * partial_floats(longest));
     pass_.losses = carver.take_array<double>(pass_.rows);
-    pass_.gradient = carver.take_array<float>(layout().largest_part());
+    for (float*& g : gradients_) g = carver.take_array<float>(layout().largest_part());
     pass_.rounded =
         pass_.type != Type::kF32 ? carver.take_array<std::uint16_t>(layout().elements()) : nullptr;
     return carver.used();
@@ -166,12 +166,14 @@ bool NetMaker::forward() {
 
 void NetMaker::backward() {
   std::size_t piece = layers_.size();  // counts as the recorder does, after the forward pass
+  std::size_t given = 0;
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const DeviceLayer& layer = *layers_[i];
     const std::vector<Use> uses = layer.pieces();
     const void* const d_out = d_[(i + 1) % 2];
     void* const d_in = i > 0 ? d_[i % 2] : nullptr;
     for (std::size_t n = 0; n < std::max<std::size_t>(1, uses.size()); ++n) {
+      pass_.gradient = gradients_[given % 2];  // in every pass the same for a piece, as graphs want
       recorder_.run(piece++, [&] {
         // Writes `out` once more, with the same bits. What the last layer saved is still there.
         if (n == 0 && recompute_ && i + 1 < layers_.size() && layer.saved(pass_) > 0)
@@ -179,7 +181,9 @@ void NetMaker::backward() {
         layer.backward(pass_, n, input_of(i), saved_[i], d_out, d_in);
         if (n < uses.size()) clear_padding(uses[n].part);
       });
-      if (n < uses.size()) give(uses[n].part, uses[n].use, pass_.gradient);
+      if (n >= uses.size()) continue;
+      give(uses[n].part, uses[n].use, pass_.gradient);
+      ++given;
     }
   }
 }

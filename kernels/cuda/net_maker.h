@@ -27,6 +27,7 @@ class NetMaker : public GradientMaker {
 
  private:
   Result<MicroBatchResult> pass(const Batch& batch) override;
+  bool gives_ahead() const override { return true; }
   void take_batch_memory(Device& device);
   void take_memory(Device& device);
   void load(const Batch& batch);
@@ -56,8 +57,9 @@ class NetMaker : public GradientMaker {
   Array<double> loss_;  // pinned
   // memory_ has all else, in one piece.
   Array<std::byte> memory_;
-  std::vector<void*> outs_, saved_;  // by layer
-  void* d_[2] = {nullptr, nullptr};  // gradients of rows, in turns
+  std::vector<void*> outs_, saved_;           // by layer
+  void* d_[2] = {nullptr, nullptr};           // gradients of rows, in turns
+  float* gradients_[2] = {nullptr, nullptr};  // of parts, in turns: one is read, one is made
 };
 
 }  // namespace starling::kernels::cuda

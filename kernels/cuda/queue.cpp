@@ -27,11 +27,13 @@ CudaQueue::CudaQueue(CudaDevice& device) : device_(device) {
   device_.use();
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
   event_ = make_event();
+  marked_ = make_event();
 }
 
 CudaQueue::~CudaQueue() {
   wait();
   check(cudaEventDestroy(event_), "ending an event");
+  check(cudaEventDestroy(marked_), "ending an event");
   check(cudaStreamDestroy(stream_), "ending a stream");
 }
 
@@ -62,6 +64,11 @@ void CudaQueue::add(const AddJob& job) {
   device_.use();
   const Listed listed = uploaded(job.segments);
   cuda::add(stream_, job, listed, scratch(scratch_words(job, listed)));
+}
+
+void CudaQueue::gather(const GatherJob& job) {
+  device_.use();
+  cuda::gather(stream_, job);
 }
 
 void CudaQueue::weigh(const WeighJob& job) {
@@ -117,6 +124,16 @@ void CudaQueue::wait() {
   device_.use();
   wait_for(stream_, event_);
   upload_end_ = 0;
+}
+
+void CudaQueue::mark() {
+  device_.use();
+  check(cudaEventRecord(marked_, stream_), "recording an event");
+}
+
+void CudaQueue::wait_marked() {
+  device_.use();
+  check(cudaEventSynchronize(marked_), "waiting");
 }
 
 void CudaQueue::make_room(std::size_t bytes) {

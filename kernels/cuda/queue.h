@@ -30,6 +30,7 @@ class CudaQueue : public Queue {
   void copy(void* to, const void* from, std::size_t bytes) override;
 
   void add(const AddJob& job) override;
+  void gather(const GatherJob& job) override;
   void weigh(const WeighJob& job) override;
   void sum(const SumJob& job) override;
   void wide_means(const WideJob& job) override;
@@ -40,6 +41,8 @@ class CudaQueue : public Queue {
   void digest(const DigestJob& job) override;
 
   void wait() override;
+  void mark() override;
+  void wait_marked() override;
 
  private:
   // Makes room for so many bytes of uploads, padded to room_of() each: none of them waits then.
@@ -51,7 +54,7 @@ class CudaQueue : public Queue {
 
   CudaDevice& device_;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t event_ = nullptr;
+  cudaEvent_t event_ = nullptr, marked_ = nullptr;
   // upload_ has what was uploaded since the last wait(): the host writes to this
   // pinned memory, from where it goes to the same place of uploads_ on the device.
   Memory upload_, uploads_;

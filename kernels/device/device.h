@@ -87,6 +87,7 @@ class Queue {
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
 
   virtual void add(const AddJob& job) = 0;
+  virtual void gather(const GatherJob& job) = 0;
   virtual void weigh(const WeighJob& job) = 0;
   virtual void sum(const SumJob& job) = 0;
   virtual void wide_means(const WideJob& job) = 0;
@@ -98,6 +99,9 @@ class Queue {
 
   // Waits until all work above is done. A device that is lost ends the process.
   virtual void wait() = 0;
+  // Marks the work asked for until now; wait_marked() waits for that, and not for what came later.
+  virtual void mark() {}
+  virtual void wait_marked() { wait(); }
 };
 
 // Threads: any. A Device outlives all that was made from it.

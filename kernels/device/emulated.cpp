@@ -7,6 +7,7 @@
 #include <new>
 
 #include "core/base/check.h"
+#include "core/base/ids.h"
 #include "kernels/device/host_jobs.h"
 #include "kernels/device/lazy_pages.h"
 
@@ -36,6 +37,10 @@ class EmulatedQueue : public Queue {
 
   void add(const AddJob& job) override {
     run_here(job, job.gradient, job.exponents, job.sums, job.weighted, job.outside, job.broken);
+  }
+  void gather(const GatherJob& job) override {
+    run_here(job, job.gradient, job.blocks, job.values);
+    device_.out_ += std::size_t{job.count} * kBlock * sizeof(float);
   }
   void weigh(const WeighJob& job) override { run_here(job, job.sums, job.weighted); }
   void sum(const SumJob& job) override { run_here(job, job.sums, job.a, job.b); }

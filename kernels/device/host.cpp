@@ -22,6 +22,7 @@ class HostQueue : public Queue {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
   void add(const AddJob& job) override { run(job); }
+  void gather(const GatherJob& job) override { run(job); }
   void weigh(const WeighJob& job) override { run(job); }
   void sum(const SumJob& job) override { run(job); }
   void wide_means(const WideJob& job) override { run(job); }

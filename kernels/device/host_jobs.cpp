@@ -159,6 +159,12 @@ void run(const AddJob& job) {
   job.outside[0] = missed;
 }
 
+void run(const GatherJob& job) {
+  for (std::uint32_t i = 0; i < job.count; ++i)
+    std::copy_n(job.gradient + element(job.blocks[i] - job.first_block), kBlock,
+                job.values + element(i));
+}
+
 void run(const WeighJob& job) {
   for (std::uint32_t i = 0; i < job.segments.count; ++i)
     job.weighted[i] = weighted(job.segments.list[i], job.sums);

@@ -7,6 +7,7 @@ namespace starling::kernels {
 
 // Threads: any, if they write to disjoint memory.
 void run(const AddJob& job);
+void run(const GatherJob& job);
 void run(const WeighJob& job);
 void run(const SumJob& job);
 void run(const WideJob& job);

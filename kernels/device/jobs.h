@@ -40,6 +40,15 @@ struct AddJob {
   std::uint32_t* broken;    // [1], written: how many were not finite
 };
 
+// Copies blocks of a gradient to one place, one after another.
+struct GatherJob {
+  const float* gradient;  // of the blocks from first_block on
+  std::uint32_t first_block;
+  const std::uint32_t* blocks;  // [count], in any order
+  std::uint32_t count;
+  float* values;  // [count][kBlock], written
+};
+
 // Makes weighted sums of segments of sums (core/base/proof.h).
 struct WeighJob {
   const std::int32_t* sums;  // [elements]

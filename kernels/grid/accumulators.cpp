@@ -18,6 +18,7 @@ constexpr std::uint32_t kStripesMax = 64;
 
 Accumulators::Accumulators(const Layout& layout, std::uint32_t micro_batches, Device& device)
     : layout_(layout),
+      device_(device),
       queue_(device.make_queue()),
       sums_(device, layout.elements()),
       lanes_(layout.segments()),
@@ -95,9 +96,25 @@ void Accumulators::Adding::add(PartId p, std::uint32_t use, const float* gradien
   auto& stripes = sums_.stripes_[p];
   // Threads that add neighbouring micro-batches at once start at different stripes.
   const std::size_t start = std::uint64_t{micro_batch_} * stripes.size() / sums_.progress_.size();
-  for (std::size_t i = 0; i < stripes.size(); ++i)
-    sums_.add_stripe(*stripes[(start + i) % stripes.size()], *this, part, use, gradient);
-  if (counts_) sums_.note_added(p);
+  const Grid grid = Grid(static_cast<MicroBatch>(sums_.progress_.size())).with_uses(part.uses);
+  for (std::size_t i = 0; i < stripes.size(); ++i) {
+    settle();
+    Stripe& stripe = *stripes[(start + i) % stripes.size()];
+    asked_.emplace(Asked{std::unique_lock(stripe.mutex), stripe, p, use, gradient,
+                         /*last=*/i + 1 == stripes.size()});
+    queue_.add({.gradient = gradient,
+                .scale = scale_,
+                .first_block = part.first_block,
+                .exponents = exponents_,
+                .sums = counts_ ? sums_.sums_.data() : nullptr,
+                .limit = grid.limit(),
+                .segments = stripe.list,
+                .weighted = stripe.weighted,
+                .outside = stripe.outside,
+                .broken = stripe.broken});
+    queue_.mark();
+    if (!ahead_) settle();
+  }
 }
 
 void Accumulators::note_added(PartId part) {
@@ -119,6 +136,7 @@ bool Accumulators::complete(PartId part) const {
 
 Accumulators::Added Accumulators::Adding::finish() {
   STARLING_CHECK(uses_left_ == 0);
+  settle();
   queue_.wait();
   const Added added{finite_, static_cast<std::uint32_t>(side_.size()), contribution_};
   if (!counts_) return added;
@@ -137,56 +155,79 @@ Accumulators::Added Accumulators::add(Queue& queue, const float* gradient,
   return adding.finish();
 }
 
-void Accumulators::add_stripe(Stripe& stripe, Adding& adding, const Part& part, std::uint32_t use,
-                              const float* gradient) {
-  Queue& queue = adding.queue_;
-  const Grid grid = Grid(static_cast<MicroBatch>(progress_.size())).with_uses(part.uses);
-  const std::lock_guard lock(stripe.mutex);
-  queue.add({.gradient = gradient,
-             .scale = adding.scale_,
-             .first_block = part.first_block,
-             .exponents = adding.exponents_,
-             .sums = adding.counts_ ? sums_.data() : nullptr,
-             .limit = grid.limit(),
-             .segments = stripe.list,
-             .weighted = stripe.weighted,
-             .outside = stripe.outside,
-             .broken = stripe.broken});
-  queue.wait();
-  adding.finite_ = adding.finite_ && *stripe.broken == 0;
-  const std::uint64_t hash = micro_batch_hash(adding.seed_, adding.step_, adding.micro_batch_, use);
+// Counts what was asked for: lanes, blocks that are broken, values that go to the side list.
+void Accumulators::Adding::settle() {
+  if (!asked_) return;
+  queue_.wait_marked();
+  const Layout& layout = sums_.layout_;
+  Stripe& stripe = asked_->stripe;
+  const std::uint32_t use = asked_->use;
+  finite_ = finite_ && *stripe.broken == 0;
+  const std::uint64_t hash = micro_batch_hash(seed_, step_, micro_batch_, use);
   for (std::uint32_t i = 0; i < stripe.segments.count; ++i) {
     const std::uint64_t words[] = {stripe.segments.first + i, use, stripe.weighted[i]};
-    adding.contribution_ += hash64(as_bytes(std::span<const std::uint64_t>(words)));
-    if (!adding.counts_) continue;
-    ProofLanes& lanes = lanes_[stripe.segments.first + i];
+    contribution_ += hash64(as_bytes(std::span<const std::uint64_t>(words)));
+    if (!counts_) continue;
+    ProofLanes& lanes = sums_.lanes_[stripe.segments.first + i];
     lanes.weighted_sum += stripe.weighted[i];
     lanes.micro_batches += 1;
     lanes.micro_batch_hashes += hash;
   }
 
+  const std::uint32_t first_block = layout.parts()[asked_->part].first_block;
   const std::span<std::uint32_t> outside(stripe.outside + 1, stripe.outside[0]);
-  std::vector<SideEntry>& side = adding.side_;
-  const std::size_t before = side.size();
-  side.reserve(before + outside.size());  // entries must not move until they are filled
-  for (const std::uint32_t b : outside) {
-    SideEntry& entry = side.emplace_back();
-    entry.block = b;
-    entry.micro_batch = adding.micro_batch_;
-    entry.use = use;
-    queue.copy_out(writable_bytes(std::span(entry.values).first(layout_.used(b))),
-                   gradient + std::uint64_t{b - part.first_block} * kBlock);
+  const std::size_t before = side_.size();
+  if (!outside.empty()) {
+    Array<float> values = sums_.take_staging(outside.size() * kBlock);
+    queue_.gather({.gradient = asked_->gradient,
+                   .first_block = first_block,
+                   .blocks = outside.data(),
+                   .count = static_cast<std::uint32_t>(outside.size()),
+                   .values = values.data()});
+    queue_.wait();
+    const float* from = values.data();
+    for (const std::uint32_t b : outside) {
+      SideEntry& entry = side_.emplace_back();
+      entry.block = b;
+      entry.micro_batch = micro_batch_;
+      entry.use = use;
+      std::copy_n(from, layout.used(b), entry.values.begin());
+      from += kBlock;
+    }
+    sums_.give_staging(std::move(values));
   }
-  if (!outside.empty()) queue.wait();
-  for (std::size_t i = before; i < side.size(); ++i) {
-    for (float& value : side[i].values) value *= inverse_power_of_two(adding.scale_);
-    const std::uint64_t entry_hash = side_entry_hash(side[i]);
-    adding.contribution_ += entry_hash;
-    if (!adding.counts_) continue;
-    ProofLanes& lanes = lanes_[layout_.segment_of(side[i].block)];
+  for (std::size_t i = before; i < side_.size(); ++i) {
+    for (float& value : side_[i].values) value *= inverse_power_of_two(scale_);
+    const std::uint64_t entry_hash = side_entry_hash(side_[i]);
+    contribution_ += entry_hash;
+    if (!counts_) continue;
+    ProofLanes& lanes = sums_.lanes_[layout.segment_of(side_[i].block)];
     lanes.side_entries += 1;
     lanes.side_hashes += entry_hash;
   }
+  const PartId part = asked_->part;
+  const bool whole = asked_->last;
+  asked_.reset();
+  if (whole && counts_) sums_.note_added(part);
+}
+
+Array<float> Accumulators::take_staging(std::size_t size) {
+  Array<float> taken;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!staging_.empty()) {
+      taken = std::move(staging_.back());
+      staging_.pop_back();
+    }
+  }
+  // Pinned memory costs a device dearly to get, so it grows by much.
+  if (taken.size() < size) taken = Array<float>::pinned(device_, std::max(size, 2 * taken.size()));
+  return taken;
+}
+
+void Accumulators::give_staging(Array<float> staging) {
+  const std::lock_guard lock(mutex_);
+  staging_.push_back(std::move(staging));
 }
 
 std::vector<MicroBatch> Accumulators::done() const {

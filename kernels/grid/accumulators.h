@@ -26,6 +26,8 @@ namespace starling::kernels {
 // thread expect(), damaged(), mirror() and sums(), while others add to other parts; the
 // rest only while no thread adds. Borrows `layout` and `device`, which must outlive it.
 class Accumulators {
+  struct Stripe;
+
  public:
   Accumulators(const Layout& layout, std::uint32_t micro_batches, Device& device = host_device());
 
@@ -42,6 +44,12 @@ class Accumulators {
   // Adding is a micro-batch on its way into the sums, part by part. Threads: belongs to one thread.
   class Adding {
    public:
+    Adding(const Adding&) = delete;
+    Adding& operator=(const Adding&) = delete;
+    ~Adding() {
+      if (asked_) queue_.wait();  // the sums are being written
+    }
+
     // Adds what use `use` of this part gives to the gradient of the micro-batch's
     // mean loss, once each: [elements of the part] in the device's memory, padding
     // is zero. A block with a NaN or an infinity adds only to the lanes, so that
@@ -49,11 +57,24 @@ class Accumulators {
     void add(PartId part, std::uint32_t use, const float* gradient);
     // From here on, gradients are those of the loss times 2^scale, and count times 2^-scale.
     void set_scale(std::int32_t scale) { scale_ = scale; }
+    // From here on add() may return when it has asked the queue: a gradient stays as it is until the
+    // next add() or finish() has returned. The queue has work while the host counts, then.
+    void ask_ahead() { ahead_ = true; }
     // Ends the micro-batch; each use of each part must have been added.
     Added finish();
 
    private:
     friend class Accumulators;
+    // Work that the queue was asked for and whose results the host has not counted yet.
+    struct Asked {
+      std::unique_lock<std::mutex> lock;  // of the stripe
+      Stripe& stripe;
+      PartId part;
+      std::uint32_t use;
+      const float* gradient;  // of the part
+      bool last;              // of the part's stripes
+    };
+    void settle();
     Adding(Accumulators& sums, Queue& queue, const std::int16_t* exponents, std::uint64_t seed,
            Version step, MicroBatch m, bool counts);
 
@@ -71,6 +92,8 @@ class Accumulators {
     std::vector<std::uint32_t> uses_;  // by part: a bit for each added use
     std::vector<SideEntry> side_;
     bool finite_ = true;
+    bool ahead_ = false;
+    std::optional<Asked> asked_;
   };
 
   // Begins micro-batch m of `step`, which counts as begun with the first add(), once
@@ -141,10 +164,13 @@ class Accumulators {
   void cut_stripes(Device& device);
   void note_begun(Version step, MicroBatch m);
   void note_added(PartId part);
-  void add_stripe(Stripe& stripe, Adding& adding, const Part& part, std::uint32_t use,
-                  const float* gradient);
+
+  // Pinned memory for values on their way to the side list, of at least this size.
+  Array<float> take_staging(std::size_t size);
+  void give_staging(Array<float> staging);
 
   const Layout& layout_;
+  Device& device_;
   const std::unique_ptr<Queue> queue_;
   // The mutex of a segment's stripe guards that segment's part of both.
   Array<std::int32_t> sums_;
@@ -167,6 +193,7 @@ class Accumulators {
   std::vector<Progress> progress_;  // by micro-batch
   std::optional<Version> step_;     // of what was added; none: nothing was
   std::vector<SideEntry> side_;
+  std::vector<Array<float>> staging_;  // as many as threads took one at a time
 };
 
 }  // namespace starling::kernels

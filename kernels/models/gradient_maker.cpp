@@ -26,6 +26,7 @@ Result<MicroBatchResult> GradientMaker::make(const Working& working, const Batch
 
 Result<MicroBatchResult> GradientMaker::make(const Working& working, const Batch& batch,
                                              Accumulators::Adding& adding, PassHooks hooks) {
+  if (gives_ahead()) adding.ask_ahead();
   hooks.take = [this, &adding, before = std::move(hooks.take)](PartId part, std::uint32_t use,
                                                                const float* gradient) {
     if (before) before(part, use, gradient);

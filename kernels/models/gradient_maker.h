@@ -62,6 +62,8 @@ class GradientMaker {
   // Makes the gradient; calls await() before it reads a part, give() for each use of each part.
   // Once await() says that a part will not come, it may compute anything. Errors: as Model::pass().
   virtual Result<MicroBatchResult> pass(const Batch& batch) = 0;
+  // True: what give() handed over stays as it is until the next give() has returned.
+  virtual bool gives_ahead() const { return false; }
   // Returns false if the part will not come.
   bool await(PartId part);
   bool lacking() const { return lacking_; }

@@ -25,6 +25,7 @@ class HangingDevice : public kernels::EmulatedDevice {
     void copy_out(std::span<std::uint8_t>, const void*) override {}
     void copy(void*, const void*, std::size_t) override {}
     void add(const kernels::AddJob&) override {}
+    void gather(const kernels::GatherJob&) override {}
     void weigh(const kernels::WeighJob&) override {}
     void sum(const kernels::SumJob&) override {}
     void wide_means(const kernels::WideJob&) override {}

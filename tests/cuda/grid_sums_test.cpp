@@ -157,6 +157,35 @@ TEST_CASE("cuda sum: element by element, also into one of the two") {
   });
 }
 
+TEST_CASE("cuda gather: any blocks of a gradient, one after another") {
+  CudaDevice device(0);
+  on_places([&](const Place& place) {
+    Random random(5);
+    const std::uint32_t first = place.layout.blocks() / 3, blocks = place.layout.blocks() - first;
+    Twin<float> gradient(
+        device, made<float>(std::size_t{blocks} * kBlock, [&] { return random_bits(random); }));
+    for (const std::uint32_t count : {0u, 1u, 7u, 8u, 9u, blocks}) {
+      Twin<std::uint32_t> chosen(device, made<std::uint32_t>(std::size_t{count} + 1, [&] {
+                                   return first + static_cast<std::uint32_t>(random()) % blocks;
+                                 }));
+      Twin<float> values(device, std::vector<float>((std::size_t{count} + 1) * kBlock, 3));
+      CudaQueue queue(device);
+      const GatherJob job{.gradient = gradient.host(),
+                          .first_block = first,
+                          .blocks = chosen.host(),
+                          .count = count,
+                          .values = values.host()};
+      run(job);
+      GatherJob there = job;
+      there.gradient = gradient.there(), there.blocks = chosen.there();
+      there.values = values.there();
+      queue.gather(there);
+      queue.wait();
+      STARLING_CHECK_TWIN(values, device);
+    }
+  });
+}
+
 TEST_CASE("cuda weigh: weighted sums of any integers") {
   CudaDevice device(0);
   on_places([&](const Place& place) {

@@ -36,6 +36,29 @@ void check_equal(const Outcome& a, const Outcome& b) {
     REQUIRE(side_entry_hash(a.side[i]) == side_entry_hash(b.side[i]));
 }
 
+// As add(), but with room for two parts' gradients, of which one is written while the other is added.
+Accumulators::Added add_ahead(Accumulators& accumulators, Device& device,
+                              std::span<const float> gradient,
+                              std::span<const std::int16_t> exponents, MicroBatch m) {
+  const Layout& layout = accumulators.layout();
+  const auto queue = device.make_queue();
+  Array<std::int16_t> x(device, exponents.size());
+  x.copy_in(*queue, 0, exponents);
+  Array<float> rooms[] = {{device, layout.largest_part()}, {device, layout.largest_part()}};
+  auto adding = accumulators.begin(*queue, x.data(), kSeed, kStep, m);
+  adding.ask_ahead();
+  std::size_t turn = 0;
+  for (PartId p = 0; p < layout.parts().size(); ++p) {
+    const Part& part = layout.parts()[p];
+    for (std::uint32_t use = 0; use < part.uses; ++use) {
+      Array<float>& room = rooms[turn++ % 2];
+      room.copy_in(*queue, 0, gradient.subspan(part.first(), part.elements()));
+      adding.add(p, use, room.data());
+    }
+  }
+  return adding.finish();
+}
+
 // Goal: sums are what the definition gives, block by block, and every block is either summed or on
 // the side list.
 TEST_CASE_TEMPLATE("accumulators: each block of a micro-batch is on the grid or on the side list",
@@ -86,7 +109,9 @@ TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, STARLIN
     Accumulators alone(layout, M, on.device);
     for (MicroBatch m = 0; m < M; ++m)
       add(alone, on.device, gradients[m], exponents, kSeed, kStep, m);
-    for (unsigned threads = 1; threads <= 4; ++threads) {
+    for (unsigned run = 0; run < 8; ++run) {
+      const unsigned threads = 1 + run % 4;
+      const bool ahead = run >= 4;
       Accumulators shared(layout, M, on.device);
       std::vector<MicroBatch> order(M);
       std::iota(order.begin(), order.end(), MicroBatch{0});
@@ -96,7 +121,8 @@ TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, STARLIN
       for (unsigned t = 0; t < threads; ++t)
         pool.emplace_back([&, t] {
           for (std::uint32_t i = t; i < M; i += threads)
-            add(shared, on.device, gradients[order[i]], exponents, kSeed, kStep, order[i]);
+            ahead ? add_ahead(shared, on.device, gradients[order[i]], exponents, order[i])
+                  : add(shared, on.device, gradients[order[i]], exponents, kSeed, kStep, order[i]);
         });
       for (std::thread& thread : pool) thread.join();
       check_equal(outcome(layout, alone), outcome(layout, shared));
