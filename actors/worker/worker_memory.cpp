@@ -12,11 +12,16 @@
 namespace starling::actors {
 namespace {
 
-// Segments are checked, applied and published while they are in the cache, where there is one.
+// Segments are checked, applied and published while they are in the cache, where there is one. A GPU
+// has one warp for a segment's hash: it is busy only with as many of them as it has warps to run.
 constexpr std::uint64_t kCacheBytes = 512 * 1024;
+constexpr std::uint32_t kOnDevice = 1024;
+// With many side entries few segments go at once: their entries lie in pinned memory meanwhile.
+constexpr std::size_t kManyEntries = 64 * 1024;
+constexpr std::uint32_t kWithManyEntries = 16;
 
 std::uint32_t segments_at_once(const Layout& layout, const kernels::Device& device) {
-  if (!device.host_memory()) return 16;
+  if (!device.host_memory()) return kOnDevice;
   const std::uint64_t bytes =
       std::uint64_t{layout.segment_blocks()} *
       (Layout::block_bytes(What::kSums) + Layout::block_bytes(What::kWeights) +
@@ -243,9 +248,10 @@ std::optional<Damage> WorkerMemory::apply(const StepRecord& record) {
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     if (state_.holds(s) && state_.label(s) == record.version) segments.push_back(s);
   sabotage::flip_total(totals_, layout_, segments, record.version, worker_);
-  for (std::size_t i = 0; i < segments.size(); i += at_once_) {
-    const auto part =
-        std::span(segments).subspan(i, std::min<std::size_t>(at_once_, segments.size() - i));
+  const bool many = totals_.side_entries() > kManyEntries;
+  const std::size_t at_once = many ? std::min(at_once_, kWithManyEntries) : at_once_;
+  for (std::size_t i = 0; i < segments.size(); i += at_once) {
+    const auto part = std::span(segments).subspan(i, std::min(at_once, segments.size() - i));
     const auto begun = clock_.now();
     if (const auto s = state_.damaged(part)) return Damage{"the state", *s};
     const auto between = clock_.now();

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(F::kThreads, 2) forward(AttentionWork w) {
               }
             // Every row sees the first key, so that its top is finite from the first tile on.
             highest = quad_max(highest);
-            const float shrink = exp2f((top[m][h] - highest) * c), offset = highest * c;
+            const float shrink = exp2_of_normal((top[m][h] - highest) * c), offset = highest * c;
             top[m][h] = highest;
             float sum = 0;
 #pragma unroll
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(F::kThreads, 2) forward(AttentionWork w) {
 #pragma unroll
               for (unsigned e = 0; e < 2; ++e) {
                 float& score = scores[m][n][2 * h + e];
-                score = exp2f(__fmaf_rn(score, c, -offset));
+                score = exp2_of_normal(__fmaf_rn(score, c, -offset));
                 sum += score;
               }
             total[m][h] = __fmaf_rn(total[m][h], shrink, sum);

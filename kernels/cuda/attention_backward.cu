@@ -1,6 +1,9 @@
 #include <starling_shared.h>
 
+#include <bit>
+
 #include "kernels/cuda/attention_parts.h"
+#include "kernels/cuda/packs.h"
 
 namespace starling::kernels::cuda {
 namespace {
@@ -51,7 +54,7 @@ __global__ void __launch_bounds__(F::kThreads, 2) backward_queries(AttentionWork
 #pragma unroll
             for (unsigned e = 0; e < 4; ++e) {
               const unsigned row = begin + warp_row + 16 * m + 4 * (e & 2) + lane / 4;
-              float weight = exp2f(__fmaf_rn(scores[m][n][e], c, -log_sum[m][e / 2]));
+              float weight = exp2_of_normal(__fmaf_rn(scores[m][n][e], c, -log_sum[m][e / 2]));
               if (diagonal && key + 8 * n + lane % 4 * 2 + e % 2 > row) weight = 0;
               scores[m][n][e] = weight * (d_weights[m][n][e] - dot[m][e / 2]);
             }
@@ -117,7 +120,7 @@ __global__ void __launch_bounds__(F::kThreads, 2) backward_keys(AttentionWork w)
               for (unsigned h = 0; h < 2; ++h) {
                 const unsigned row = begin + warp_row + 16 * m + 8 * h + lane / 4;
                 float &weight = scores[m][n][2 * h + e], &d_score = d_scores[m][n][2 * h + e];
-                weight = exp2f(__fmaf_rn(weight, c, -log_sum));
+                weight = exp2_of_normal(__fmaf_rn(weight, c, -log_sum));
                 if (diagonal && query + column < row) weight = 0;
                 d_score = weight * (d_score - dot);
               }
@@ -136,31 +139,40 @@ __global__ void __launch_bounds__(F::kThreads, 2) backward_keys(AttentionWork w)
   store_rows(d_values, one, to + place.out_ld, place.ld, mine, w.shape.head_width, w.pairs);
 }
 
-constexpr unsigned kDotWarps = 8;
+constexpr unsigned kDotThreads = 256;
 
-// One warp sums out times d_out for each row and head.
-template <class T>
-__global__ void __launch_bounds__(32 * kDotWarps)
-    rows_dots(AttentionShape s, const T* out, const T* d_out, float* dots) {
-  const std::size_t i = std::size_t{blockIdx.x} * kDotWarps + threadIdx.x / 32;
+// Sums out times d_out for each row and head. `lanes`, a power of two up to 32, share a head: each has a
+// pack of it.
+template <class T, bool kAligned>
+__global__ void __launch_bounds__(kDotThreads)
+    rows_dots(AttentionShape s, unsigned lanes, const T* out, const T* d_out, float* dots) {
+  const unsigned lane = threadIdx.x % lanes, column = lane * kPack<T>;
+  const std::size_t i = (std::size_t{blockIdx.x} * kDotThreads + threadIdx.x) / lanes;
   const std::size_t row = i / s.heads, head = i % s.heads;
-  if (row >= std::size_t{s.sequences} * s.positions) return;
-  const unsigned lane = threadIdx.x % 32;
+  const bool there = row < std::size_t{s.sequences} * s.positions;
+  const std::uint32_t count = there ? pack_count<T>(column, s.head_width) : 0;
+  const Pack<T> a = load<kAligned>(out + i * s.head_width + column, count);
+  const Pack<T> b = load<kAligned>(d_out + i * s.head_width + column, count);
   float sum = 0;
-  for (unsigned d = lane; d < s.head_width; d += 32)
-    sum = __fmaf_rn(widen(out[i * s.head_width + d]), widen(d_out[i * s.head_width + d]), sum);
-  for (unsigned apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0u, sum, apart);
+#pragma unroll
+  for (int e = 0; e < kPack<T>; ++e) sum = __fmaf_rn(a[e], b[e], sum);
+  for (unsigned apart = lanes / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0u, sum, apart);
   const std::size_t sequence = row / s.positions, position = row % s.positions;
-  if (lane == 0) dots[(sequence * s.heads + head) * s.positions + position] = sum;
+  if (there && lane == 0) dots[(sequence * s.heads + head) * s.positions + position] = sum;
 }
 
-template <class T>
-void launch_dots(cudaStream_t stream, const AttentionWork& work, const void* out, float* dots) {
+void launch_dots(cudaStream_t stream, Type type, const AttentionWork& work, const void* out,
+                 float* dots) {
   const AttentionShape& s = work.shape;
   const std::size_t rows = std::size_t{s.sequences} * s.positions * s.heads;
-  launch(stream, dim3(static_cast<unsigned>((rows + kDotWarps - 1) / kDotWarps)),
-         dim3(32 * kDotWarps), 0, rows_dots<T>, s, static_cast<const T*>(out),
-         static_cast<const T*>(work.d_out), dots);
+  const bool aligned = packs_fit(type, s.head_width, {out, work.d_out});
+  with_packs(type, aligned, [&]<class T, bool kAligned>() {
+    const unsigned lanes = std::bit_ceil(divide_up(s.head_width, kPack<T>));
+    const std::size_t blocks = (rows * lanes + kDotThreads - 1) / kDotThreads;
+    launch(stream, dim3(static_cast<unsigned>(blocks)), dim3(kDotThreads), 0,
+           rows_dots<T, kAligned>, s, lanes, static_cast<const T*>(out),
+           static_cast<const T*>(work.d_out), dots);
+  });
 }
 
 }  // namespace
@@ -172,7 +184,7 @@ void attention_backward(cudaStream_t stream, Type type, const AttentionShape& sh
   AttentionWork work = work_of(type, shape, qkv, d_out, d_qkv);
   work.log_sums = const_cast<float*>(log_sums);
   work.dots = dots;
-  with_element(type, [&]<class T>() { launch_dots<T>(stream, work, out, dots); });
+  launch_dots(stream, type, work, out, dots);
   with_forms(type, shape, [&]<class Forms>() {
     using Keys = typename Forms::Keys;
     using Queries = typename Forms::Queries;

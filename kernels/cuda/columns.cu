@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(128)
   if (i >= n) return;
   if (blockIdx.y == 1) partials += partial_floats(n), sums = second;
   float sum = partials[i];
-#pragma unroll 16
+#pragma unroll 64  // so many loads are under way
   for (std::uint32_t run = 1; run < kRowRuns; ++run)
     sum += partials[static_cast<std::size_t>(run) * n + i];
   sums[i] = sum;

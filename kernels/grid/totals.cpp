@@ -113,6 +113,7 @@ Result<> Totals::add_side(const SideEntry& entry) {
     if (other.micro_batch == entry.micro_batch && other.use == entry.use)
       return corrupt(entry, "received twice");
   entries.push_back(entry);
+  ++side_entries_;
   return ok();
 }
 
@@ -193,6 +194,7 @@ void Totals::clear() {
   added_here_.assign(layout_.segments(), false);
   std::fill(lanes_.begin(), lanes_.end(), ProofLanes{});
   side_.clear();
+  side_entries_ = 0;
   pending_.reset();
 }
 

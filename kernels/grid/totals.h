@@ -54,6 +54,7 @@ class Totals {
   // use out of range, not finite, padding not zero, or there already.
   Result<> add_side(const SideEntry& entry);
   std::span<const SideEntry> side_of(std::uint32_t block) const;
+  std::size_t side_entries() const { return side_entries_; }
   float largest_side(std::uint32_t block) const;  // magnitude; 0 without entries
 
   // Makes the update's gradient before clipping, mean[kBlock]: fp32((total * 2^exponent + side
@@ -99,6 +100,7 @@ class Totals {
   std::vector<bool> added_here_;  // by segment: add() or copy() brought its sums
   std::vector<ProofLanes> lanes_;
   std::map<std::uint32_t, std::vector<SideEntry>> side_;  // by block
+  std::size_t side_entries_ = 0;
   std::optional<Version> pending_;
 
   struct Wide {  // pinned; wide_means() hands it over

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/device/element.h"
@@ -27,6 +28,11 @@ inline std::uint32_t pack_f16(float first, float second) {
 }
 inline float float_of_f16(std::uint16_t half) {
   return kernels::from_fp16(half);
+}
+
+inline float exp2_of_normal(float x) {
+  const float value = std::exp2(x);
+  return value < 0x1p-126f ? 0 : value;
 }
 
 inline void load_matrix_x4(std::uint32_t (&r)[4], const void* shared) {
