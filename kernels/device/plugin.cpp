@@ -60,29 +60,13 @@ Result<const Plugin*> open_library() {
 }  // namespace
 
 std::uint64_t plugin_interface() {
-  constexpr std::array<std::uint64_t, 23> kSizes{1,  // of this list
-                                                 sizeof(Plugin),
-                                                 sizeof(Device),
-                                                 sizeof(Queue),
-                                                 sizeof(Memory),
-                                                 sizeof(GradientMaker),
-                                                 sizeof(MakerSpec),
-                                                 sizeof(PassHooks),
-                                                 sizeof(ModelSpec),
-                                                 sizeof(Layout),
-                                                 sizeof(TensorPlace),
-                                                 sizeof(Part),
-                                                 sizeof(Batch),
-                                                 sizeof(MicroBatchResult),
-                                                 sizeof(AddJob),
-                                                 sizeof(WeighJob),
-                                                 sizeof(SumJob),
-                                                 sizeof(WideJob),
-                                                 sizeof(SquaresJob),
-                                                 sizeof(ApplyJob),
-                                                 sizeof(PublishJob),
-                                                 sizeof(ChecksumJob),
-                                                 sizeof(DigestJob)};
+  constexpr std::array<std::uint64_t, 24> kSizes{
+      STARLING_PLUGIN_HEADERS, sizeof(Plugin),           sizeof(Device),      sizeof(Queue),
+      sizeof(Memory),          sizeof(GradientMaker),    sizeof(MakerSpec),   sizeof(PassHooks),
+      sizeof(ModelSpec),       sizeof(Layout),           sizeof(TensorPlace), sizeof(Part),
+      sizeof(Batch),           sizeof(MicroBatchResult), sizeof(AddJob),      sizeof(GatherJob),
+      sizeof(WeighJob),        sizeof(SumJob),           sizeof(WideJob),     sizeof(SquaresJob),
+      sizeof(ApplyJob),        sizeof(PublishJob),       sizeof(ChecksumJob), sizeof(DigestJob)};
   std::uint64_t hash = 0;
   for (const std::uint64_t size : kSizes) hash = mix64(hash, size);
   for (const char c : build_text()) hash = mix64(hash, static_cast<std::uint64_t>(c));

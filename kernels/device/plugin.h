@@ -25,7 +25,8 @@ struct Plugin {
 };
 inline constexpr const char* kPluginEntry = "starling_plugin";  // const Plugin* (), extern "C"
 
-// The value changes with the sizes of all that passes between command and library.
+// The value changes with the headers that describe what passes between command and library, and
+// with the sizes of all that does.
 std::uint64_t plugin_interface();
 
 // Opens the library: STARLING_PLUGIN's value if that is set; else
