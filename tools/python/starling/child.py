@@ -156,6 +156,7 @@ class Server:
         self._build, self._init, self._metrics = build, init, tuple(metrics)
         torch.set_num_threads(1)
         torch.set_num_interop_threads(1)
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts
         torch.use_deterministic_algorithms(True, warn_only=True)
         module.refuse_other_optimizers()
         check_texts(self._channel.script)  # of those that the script has imported meanwhile
@@ -176,6 +177,10 @@ class Server:
         self._looked = False  # all parameters were compared once, after the first pass
         self._views: list[tuple[Any, Any]] = []  # of weights and gradient, by parameter
         self._away = any(p.device.type != "cpu" for _, p in self._trained)
+        if self._away:
+            # With warn_only attention on a GPU has a backward pass that does not repeat itself. Without it, what has
+            # no other one raises, with the operator's name.
+            torch.use_deterministic_algorithms(True)
         self._step: "tuple[int, int] | None" = None  # whose weights the device has
         self._versions: list[int] = []
         gc.collect()
