@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What only a GPU can show, in under nine minutes on one. A time limit for every stage, a JSON object a stage in a
+# What only a GPU can show, in some ten minutes on one. A time limit for every stage, a JSON object a stage in a
 # file, one table at the end. Needs a bundle or a build tree, bash, coreutils and the driver's nvidia-smi;
-# Python, PyTorch and compute-sanitizer for the stages that say so.
+# Python, PyTorch, ncu and compute-sanitizer for the stages that say so.
 set -euo pipefail
 
 self=$(realpath "${BASH_SOURCE[0]}")
@@ -9,17 +9,19 @@ root=${self%/tools/*}
 readonly no_gpu=77
 
 # ---- The stages: seconds at most, what they show, and the figures without which a stage has not run --------
-stages=(facts grid sanitizer model same speed torch train kill nccl transport)
-declare -A limit_of=([facts]=15 [grid]=40 [sanitizer]=65 [model]=25 [same]=35 [speed]=60 [torch]=100 [train]=40 [kill]=40 [nccl]=20
-  [transport]=45)
+stages=(facts model same speed kernels tune grid train kill nccl transport torch sanitizer)
+declare -A limit_of=([facts]=90 [grid]=150 [sanitizer]=300 [model]=25 [same]=60 [speed]=120 [kernels]=90 [tune]=120 [torch]=300
+  [train]=120 [kill]=120 [nccl]=60 [transport]=120)
 readonly rehearsable=" train kill nccl transport "  # without a GPU, too; each starts processes, of which none may be left
 declare -A about=(
   [facts]="card, driver, versions; how fast the card copies and multiplies (the latter with PyTorch)"
   [grid]="gpu_tests: every kernel on the card against the host: equal bits, or within a tolerance"
-  [sanitizer]="gpu_tests but the large cases under compute-sanitizer: memcheck, then racecheck"
+  [sanitizer]="gpu_tests under compute-sanitizer: memcheck, then racecheck of those whose kernels share memory"
   [model]="starling check: losses, gradients and states against the reference files, fp32, bf16 and fp16"
   [same]="starling-bench device --same: one gradient again and again, alone, beside others, as a graph"
-  [speed]="starling-bench device --speed: GPT-2 124M, tokens/s and the time of each kernel"
+  [speed]="starling-bench device --speed: GPT-2 124M, tokens/s"
+  [kernels]="the time of each kernel of a micro-batch (ncu), beside what it takes at least"
+  [tune]="starling-bench device --tune: which algorithms of cuBLASLt are fastest; tokens/s with them"
   [torch]="the same model in PyTorch (torch.compile, bf16, flash attention), deterministic or not"
   [train]="300 steps of a small GPT by one worker and by three on the one card: the same digest"
   [kill]="the same run while one of three workers is killed (kill -9): who notices when; the same digest"
@@ -28,13 +30,13 @@ declare -A about=(
 )
 declare -A needed=(
   [facts]="card driver starling" [grid]="cases" [sanitizer]="memcheck_errors racecheck_hazards"
-  [model]="checks" [same]="lines" [speed]="lines" [torch]="tokens_per_s" [train]="digest steps"
+  [model]="checks" [same]="lines" [speed]="lines" [kernels]="micro_batch_ms" [tune]="plans tokens_per_s" [torch]="tokens_per_s" [train]="digest steps"
   [kill]="kills guard_ms commit_ms" [nccl]="making_ms cycles" [transport]="kills device_steps commit_ms"
 )
 
 usage() {
   cat <<'TEXT'
-Usage: tools/gpu_check.sh [--out FOLDER] [--build FOLDER] [--limit SECONDS] [--rehearse] [--list] [STAGE...]
+Usage: tools/gpu_check.sh [--out FOLDER] [--build FOLDER] [--limit SECONDS] [--pack FILE] [--rehearse] [--list] [STAGE...]
 
 Runs the named stages, or all, in the order of --list, and ends with a table. One that fails or hangs keeps no
 other from running.
@@ -42,6 +44,8 @@ other from running.
   --build FOLDER   programs of a build tree (default: those of the bundle that this script lies in, else of
                    build/release)
   --limit SECONDS  of every stage, instead of its own
+  --pack FILE      FOLDER as one archive (.tar.gz), written anew after each stage: for a machine that gives back
+                   few files, or ends in the middle
   --rehearse       without a GPU: train, kill, and nccl and transport with a stand-in for NCCL that only a build
                    tree has, on the emulated device; all else is skipped. Shows that this script works, and
                    nothing of a GPU; every line says so
@@ -53,7 +57,7 @@ shows there.
 
 status  ok       ran to its end and gave the figures that it is there for, and they are right
         failed   did not; the table says why, and FOLDER/STAGE.log has all that was printed
-        skipped  something is not there that Starling does not bring (PyTorch, compute-sanitizer, NCCL)
+        skipped  something is not there that Starling does not bring (PyTorch, ncu, compute-sanitizer, NCCL)
 Exit code: 0 nothing failed, 1 something did, 2 bad arguments, 77 no GPU, or all stages were skipped.
 
   tools/gpu_check.sh                      everything
@@ -146,15 +150,18 @@ stage_grid() {
   say "$cases cases passed"
 }
 
+# The cases that work long on the host are left out; what races needs memory that threads share.
 stage_sanitizer() {
   gpu_tests_or_fail
   local tool summary count status cases
   command -v compute-sanitizer >/dev/null || skip "no compute-sanitizer here"
   declare -A summary=([memcheck]='ERROR SUMMARY: \([0-9]*\) error.*' [racecheck]='RACECHECK SUMMARY: \([0-9]*\) hazard.*')
   declare -A name=([memcheck]=memcheck_errors [racecheck]=racecheck_hazards)
+  declare -A chosen=([memcheck]='cuda *,attention over*,attention has*,own products with*,layer norm*,column sums*,embedding*,positions*,losses*,net: in *'
+    [racecheck]='attention over*,attention has*,own products with many*,layer norm: a*,column sums*,losses*,embedding*')
   for tool in memcheck racecheck; do
     status=0
-    (cd "$root" && compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests/gpu_tests" '--test-case-exclude=*(large)*') 2>&1 |
+    (cd "$root" && compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests/gpu_tests" "--test-case=${chosen[$tool]}" --test-suite-exclude=long) 2>&1 |
       tee "$work/output" || status=$?
     count=$(sed -n "s/.*${summary[$tool]}/\1/p" "$work/output" | tail -n 1)
     cases=$(cases_passed "$work/output")
@@ -194,8 +201,8 @@ stage_model() {
   say "$count comparisons within their bounds"
 }
 
-device_bench() {  # --same or --speed
-  json_of "$starling-bench" device "$1" --json ||
+device_bench() {  # --same or --speed, and more
+  json_of "$starling-bench" device "$@" --json ||
     give_up "starling-bench device $1: exit code $?, $(last_line "$work/output")"
   local lines
   lines=$(grep -c . "$work/lines" || true)
@@ -222,27 +229,58 @@ stage_speed() {
   say "$best tokens/s at best"
 }
 
+stage_kernels() {
+  python_or_skip
+  command -v ncu >/dev/null || skip "no ncu here"
+  # Three micro-batches: one as it is asked for, one while it is captured, one as graphs.
+  ncu --clock-control none --graph-profiling node --metrics gpu__time_duration.sum --csv --page raw --launch-count 1500 \
+    "$starling-bench" device --speed --sequences 16 --threads 1 --micro-batches 1 >"$GPU_CHECK_OUT/kernels.csv" 2>"$work/output" || {
+    cat "$work/output" "$GPU_CHECK_OUT/kernels.csv"
+    ! grep -qE "ERR_NVGPUCTRPERM|LibraryNotLoaded" "$work/output" "$GPU_CHECK_OUT/kernels.csv" ||
+      skip "ncu may not read this machine's counters"
+    give_up "ncu: $(last_line "$work/output")"
+  }
+  local card=H100
+  ! nvidia-smi --query-gpu=name --format=csv,noheader | grep -q H200 || card=H200
+  "$python" "$root/tools/bench/gpu_kernels.py" "$GPU_CHECK_OUT/kernels.csv" --card $card
+  json_of "$python" "$root/tools/bench/gpu_kernels.py" "$GPU_CHECK_OUT/kernels.csv" --card $card --json ||
+    give_up "gpu_kernels.py: exit code $?"
+  local whole
+  whole=$(grep '"micro-batch"' "$work/lines" || true)
+  figure micro_batch_ms "$(field ms "$whole")"
+  figure limit_ms "$(field limit_ms "$whole")"
+  say "kernels of a micro-batch take $(field ms "$whole" | round) ms; at least $(field limit_ms "$whole" | round) ($card)"
+}
+
+stage_tune() {
+  local plans=$GPU_CHECK_OUT/plans.txt best
+  "$starling-bench" device --tune "$plans" || give_up "starling-bench device --tune: exit code $?"
+  figure plans "$(grep -vc '^#' "$plans" || true)"
+  export STARLING_CUDA_PLANS=$plans
+  device_bench --speed --sequences 16
+  best=$(field tokens_per_s "$(cat "$work/lines")" | sort -g | tail -n 1)
+  figure tokens_per_s "$best"
+  say "$best tokens/s with the table; it is in $plans"
+}
+
 stage_torch() {
   python_or_skip
-  # Each mode compiles anew; a size for which there is no time left is left out, and said to be.
-  local mode seconds=$((GPU_CHECK_LIMIT * 45 / 100)) best ours status
-  for mode in "" --deterministic; do
-    status=0
+  # Each mode compiles anew, most of all the first.
+  local mode begun=$SECONDS seconds best ours status
+  local -A name=([flash]=tokens_per_s [cudnn]=cudnn_tokens_per_s [deterministic]=deterministic_tokens_per_s)
+  local -A options=([flash]="" [cudnn]="--attention cudnn" [deterministic]="--deterministic")
+  ours=$(sed -n 's/^tokens_per_s //p' "$GPU_CHECK_OUT/speed.figures" 2>/dev/null || true)
+  for mode in flash cudnn deterministic; do
+    status=0 seconds=$((GPU_CHECK_LIMIT - (SECONDS - begun) - 5))
+    if [ "$mode" != flash ] && [ $seconds -lt 60 ]; then say "$mode: no time left"; continue; fi
     # shellcheck disable=SC2086  # no argument at all if empty
-    json_of "$python" "$root/tools/gpu_torch.py" --seconds "$seconds" $mode || status=$?
+    json_of "$python" "$root/tools/gpu_torch.py" --sequences 16 --seconds "$seconds" ${options[$mode]} || status=$?
     [ $status -ne $no_gpu ] || skip "$(last_line "$work/output")"
-    [ $status -eq 0 ] || give_up "gpu_torch.py $mode, exit code $status: $(last_line "$work/output")"
+    [ $status -eq 0 ] || give_up "gpu_torch.py ${options[$mode]}, exit code $status: $(last_line "$work/output")"
     best=$(field micro_tokens_per_s "$(cat "$work/lines")" | sort -g | tail -n 1)
-    [ -n "$best" ] || give_up "gpu_torch.py $mode measured nothing"
-    ours=$(sed -n 's/^tokens_per_s //p' "$GPU_CHECK_OUT/speed.figures" 2>/dev/null || true)
-    if [ -z "$mode" ]; then
-      figure tokens_per_s "$best"
-      say "$best tokens/s at best"
-    else
-      figure deterministic_tokens_per_s "$best"
-      say "deterministic: $best"
-    fi
-    [ -z "$ours" ] || say "Starling has $(awk -v a="$ours" -v b="$best" 'BEGIN { printf "%.2f", a / b }') of it"
+    [ -n "$best" ] || give_up "gpu_torch.py ${options[$mode]} measured nothing"
+    figure "${name[$mode]}" "$best"
+    say "$mode: $best tokens/s${ours:+, of which Starling has $(awk -v a="$ours" -v b="$best" 'BEGIN { printf "%.2f", a / b }')}"
   done
 }
 
@@ -283,7 +321,8 @@ stage_train() {
   local workers digest first="" losses begun seconds
   for workers in 1 3; do
     begun=$(date +%s.%N)
-    "$starling" run "$work/job.toml" --workers $workers --out "$work/$workers" ||
+    # NCCL takes several ranks on one card only for tests; here it would be asked in vain, again and again.
+    "$starling" run "$work/job.toml" --workers $workers --transport tcp --out "$work/$workers" ||
       give_up "starling run --workers $workers: exit code $?"
     seconds=$(awk -v a="$begun" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }')
     figure "seconds_w$workers" "$seconds"
@@ -320,7 +359,7 @@ kill_runs() {  # ARGUMENTS...
 }
 
 stage_kill() {
-  kill_runs --steps 300
+  kill_runs --steps 300 --quiet-transport tcp --transport tcp
   say "the guard's word after $(field guard_ms "$kills" | round) ms, the next commit after $(field commit_ms "$kills" | round) ms; the same digest"
 }
 
@@ -341,7 +380,7 @@ stage_nccl() {
   for plugin in "$root/lib/starling/libstarling_cuda.so" "${starling%/*}/kernels/cuda/libstarling_cuda.so"; do
     [[ -n ${STARLING_PLUGIN:-} || ! -e $plugin ]] || export STARLING_PLUGIN=$plugin
   done
-  if ! json_of "$program" --isa "$isa" --cycles 50; then
+  if ! json_of "$program" --isa "$isa" --cycles 15; then
     ! grep -q "NCCL is at none of" "$work/output" || skip "$(last_line "$work/output")"
     give_up "$(last_line "$work/output")"
   fi
@@ -381,7 +420,7 @@ fi
 
 # ---- Arguments ---------------------------------------------------------------------------------------------
 bad() { echo "gpu_check.sh: $1; --help says more" >&2; exit 2; }
-out=gpu_check build="" limit="" isa=cuda chosen=()
+out=gpu_check build="" limit="" pack="" isa=cuda chosen=()
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) usage; exit 0 ;;
@@ -389,9 +428,9 @@ while [ $# -gt 0 ]; do
       for stage in "${stages[@]}"; do printf '%-10s %4d s  %s\n' "$stage" "${limit_of[$stage]}" "${about[$stage]}"; done
       exit 0 ;;
     --rehearse) isa=emulated; shift ;;
-    --out | --build | --limit)
+    --out | --build | --limit | --pack)
       [ $# -gt 1 ] || bad "$1 needs a value"
-      case "$1" in --out) out=$2 ;; --build) build=$2 ;; --limit) limit=$2 ;; esac
+      case "$1" in --out) out=$2 ;; --build) build=$2 ;; --limit) limit=$2 ;; --pack) pack=$(realpath -m "$2") ;; esac
       shift 2 ;;
     *)
       [ -n "${limit_of[$1]:-}" ] || bad "no stage or option '$1'"
@@ -434,8 +473,9 @@ if [ "$isa" = cuda ]; then
   driver=${card##*, } card=${card%, *}
 fi
 
-# PyTorch's packages have the libraries of NVIDIA's that the plugin looks for.
-if [ -z "${STARLING_PYTHON_LIBS:-}" ] && packages=$("${PYTHON:-python3}" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null); then
+# PyTorch's packages have the libraries of NVIDIA's that the plugin looks for, wherever Python has them.
+find_packages='import os, sys; print(":".join(p for p in sys.path if os.path.isdir(os.path.join(p, "nvidia"))))'
+if [ -z "${STARLING_PYTHON_LIBS:-}" ] && packages=$("${PYTHON:-python3}" -c "$find_packages" 2>/dev/null) && [ -n "$packages" ]; then
   export STARLING_PYTHON_LIBS=$packages
 fi
 
@@ -444,6 +484,7 @@ mkdir -p "$out"
 out=$(realpath "$out")
 results=$out/results.jsonl
 for stage in "${!limit_of[@]}"; do rm -rf "$out/$stage".{log,figures,text,lines,work}; done
+rm -f "$out"/{plans.txt,kernels.csv}
 : >"$results"
 running=0
 
@@ -520,6 +561,7 @@ for stage in "${stages[@]}"; do
   printf '%-10s ' "$stage" >&2
   run_stage "$stage"
   note_stage "$stage"
+  [ -z "$pack" ] || { tar czf "$pack.part" -C "${out%/*}" "${out##*/}" && mv "$pack.part" "$pack"; }
   count[$status]=$((count[$status] + 1))
   printf '%s, %s s\n' "$status" "$seconds" >&2
   table+=("$(printf '%-10s %-8s %6s  %s' "$stage" "$status" "$seconds" "$text")")

@@ -4,6 +4,7 @@ flash attention, fused AdamW. What Starling's speed is held against in the same 
 
   gpu_torch.py                       micro-batches of 16, 32 and 8 sequences of 1024 tokens
   gpu_torch.py --deterministic       the same with PyTorch's deterministic algorithms
+  gpu_torch.py --attention cudnn     the same with cuDNN's attention instead of FlashAttention-2
   gpu_torch.py --ceilings            no model: how fast the card copies, and multiplies 8192 x 8192 matrices
   gpu_torch.py --device cpu --tiny   a model of a few seconds, to try this script without a GPU
 
@@ -127,7 +128,8 @@ class Bench:
         peak = data_sheet(self.card)
         rate = count / micro_s * flop_per_token(shape) / 1e12
         say(name="gpt2-tiny" if self.arguments.tiny else "gpt2-124m", card=self.card, torch=torch.__version__,
-            sequences=sequences, deterministic=self.arguments.deterministic, tokens_per_s=round(count / whole_s),
+            sequences=sequences, deterministic=self.arguments.deterministic,
+            attention=self.arguments.attention, tokens_per_s=round(count / whole_s),
             micro_tokens_per_s=round(count / micro_s), micro_ms=round(1000 * micro_s, 3),
             tflop_per_s=round(rate, 2), mfu=round(rate / peak, 4) if peak else None, same_gradient=same,
             loss=round(loss, 4), compile_s=round(compile_s, 1),
@@ -137,9 +139,8 @@ class Bench:
         torch = self.torch
         torch.use_deterministic_algorithms(self.arguments.deterministic)
         if self.cuda:
-            torch.backends.cuda.enable_flash_sdp(True)
-            for other in ("mem_efficient", "math", "cudnn"):
-                getattr(torch.backends.cuda, f"enable_{other}_sdp")(False)
+            for kind in ("flash", "cudnn", "mem_efficient", "math"):
+                getattr(torch.backends.cuda, f"enable_{kind}_sdp")(kind == self.arguments.attention)
             torch.cuda.reset_peak_memory_stats()
         torch.utils.deterministic.fill_uninitialized_memory = False  # a help for those who look for errors
         measured, failed, longest = 0, False, 0.0
@@ -165,6 +166,7 @@ def main():
     parser.add_argument("--tiny", action="store_true", help="a model of a few seconds")
     parser.add_argument("--sequences", type=int, nargs="+", metavar="N", help="of a micro-batch")
     parser.add_argument("--deterministic", action="store_true")
+    parser.add_argument("--attention", choices=("flash", "cudnn"), default="flash")
     parser.add_argument("--seconds", type=float, default=300, help="begin no size for which there is no time left")
     parser.add_argument("--ceilings", action="store_true")
     arguments = parser.parse_args()

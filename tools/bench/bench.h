@@ -43,6 +43,9 @@ struct DeviceOptions {
   Precision precision = Precision::kBf16;
   std::string tune;    // the file for the fastest algorithms of products; empty: do not measure
   bool quick = false;  // a small model and few passes
+  // Of speed: sequences of a micro-batch, compute threads (0: several of each), and how many
+  // micro-batches each thread computes when all is captured (0: 20, 2 if quick).
+  std::uint32_t sequences = 0, threads = 0, micro_batches = 0;
   bool json = false;
   std::FILE* out = stdout;
 };

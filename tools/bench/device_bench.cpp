@@ -77,7 +77,7 @@ Result<int> same(const Bench& bench, std::uint32_t sequences) {
   WholeGradients others(bench.job, *bench.model, *bench.layout, bench.device, sequences);
   std::vector<float> gradient(bench.layout->elements()), other(gradient.size());
   std::map<Digest, std::uint32_t> hashes;
-  const std::uint32_t times = bench.options.quick ? 4 : 20;
+  const std::uint32_t times = bench.options.quick ? 4 : 10;
   for (std::uint32_t i = 0; i < times; ++i) {
     // Every second time another maker works on the same device.
     std::jthread beside;
@@ -94,6 +94,7 @@ Result<int> same(const Bench& bench, std::uint32_t sequences) {
                                     "\"hash\":\"%s\"}\n"
                                   : "same   %u sequences: %u gradients, %zu different, %s\n",
                sequences, times, hashes.size(), hash.c_str());
+  std::fflush(bench.options.out);
   return hashes.size() == 1 ? 0 : 1;
 }
 
@@ -127,7 +128,7 @@ Result<Speed> speed(const Bench& bench, std::uint32_t sequences, std::uint32_t t
                         next_scale(loss_scale_rule(bench.job), {}, false).log2};
   std::atomic<std::uint64_t> aside = 0;
   const auto work = [&](std::uint32_t t, std::uint32_t first, std::uint32_t count) {
-    const Batch batch = batch_of(bench.spec, sequences, t);
+    const Batch batch = batch_of(bench.spec, sequences, 0);
     for (std::uint32_t i = first; i < first + count; ++i) {
       auto adding = sums.begin(makers[t]->queue(), working.exponents, /*seed=*/1, /*step=*/0,
                                MicroBatch(t * (each + kWarm) + i));
@@ -156,20 +157,25 @@ double operations(const GptSpec& s) {
 }
 
 Result<> speeds(const Bench& bench) {
-  const std::vector<std::uint32_t> counts =
-      bench.options.quick ? std::vector{2u} : std::vector{8u, 16u, 32u};
-  for (const std::uint32_t sequences : counts)
-    for (const std::uint32_t threads : {1u, 2u}) {
-      STARLING_TRY(s, speed(bench, sequences, threads, bench.options.quick ? 2 : 20));
+  const DeviceOptions& o = bench.options;
+  const auto either = [](std::uint32_t one, std::vector<std::uint32_t> several) {
+    return one > 0 ? std::vector{one} : several;
+  };
+  const std::uint32_t usual = o.quick ? 2 : 20;
+  for (const std::uint32_t sequences :
+       either(o.sequences, o.quick ? std::vector{2u} : std::vector{8u, 16u, 32u}))
+    for (const std::uint32_t threads : either(o.threads, {1u, 2u})) {
+      STARLING_TRY(s,
+                   speed(bench, sequences, threads, o.micro_batches > 0 ? o.micro_batches : usual));
       const double tokens = double(sequences) * bench.spec.context / s.seconds;
       std::fprintf(bench.options.out,
-                   bench.options.json
-                       ? "{\"name\":\"speed\",\"sequences\":%u,\"threads\":%u,\"ms\":%.4g,"
-                         "\"tokens_per_s\":%.6g,\"tflop_s\":%.4g,\"aside_permille\":%.4g}\n"
-                       : "speed  %3u sequences, %u threads: %8.3f ms, %9.0f tokens/s, %6.1f "
-                         "TFLOP/s, %.2f of 1000 blocks to the side list\n",
+                   o.json ? "{\"name\":\"speed\",\"sequences\":%u,\"threads\":%u,\"ms\":%.4g,"
+                            "\"tokens_per_s\":%.6g,\"tflop_s\":%.4g,\"aside_permille\":%.4g}\n"
+                          : "speed  %3u sequences, %u threads: %8.3f ms, %9.0f tokens/s, %6.1f "
+                            "TFLOP/s, %.2f of 1000 blocks to the side list\n",
                    sequences, threads, 1000 * s.seconds, tokens,
                    tokens * operations(bench.spec) / 1e12, s.aside);
+      std::fflush(bench.options.out);
     }
   return ok();
 }
@@ -188,9 +194,9 @@ int bench_device(const DeviceOptions& options) {
   const Bench bench(options, device);
   if (!options.json) std::fprintf(options.out, "device %s\n", device.name().c_str());
   if (!options.tune.empty()) {
-    const auto tuned =
-        device.tune({bench.job.model, *bench.layout, bench.job.precision, false, /*sequences=*/16},
-                    options.tune);
+    const auto tuned = device.tune({bench.job.model, *bench.layout, bench.job.precision, false,
+                                    options.sequences > 0 ? options.sequences : 16},
+                                   options.tune);
     return tuned ? 0 : failed(tuned.error());
   }
   int code = 0;

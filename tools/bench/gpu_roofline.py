@@ -104,9 +104,6 @@ def kernels_of(m):
         product(H, "d_normed", 1, R, C, W),
         # x, dy in; dx out. Columns' sums of kRowRuns runs are small against it.
         Kernel(H, "layer_norm_backward", 1, 3 * BF16 * R * C + statistics),
-        # gelu(u) is not kept: it is made again of u. So is what ln_1 and ln_2 give.
-        Kernel(B, "gelu", L, 2 * BF16 * R * 4 * C),
-        Kernel(B, "layer_norm", 2 * L, 2 * BF16 * R * C + statistics),
         # The epilogue reads u and gives du = (d_out W^T) gelu'(u).
         product(B, "d_gelu: narrowing^T", L, R, 4 * C, C, beside=BF16),
         product(B, "d_narrowing", L, 4 * C, C, R, out=FP32),

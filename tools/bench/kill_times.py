@@ -10,6 +10,7 @@ micro-batch) pair once in its ledger. Prints where the time went, as medians and
   detect  first notice anywhere to Freeze sent      form  to the plan committed
   resume  to the next committed step                commit  from the kill to it
   gap     distance of the commits around the kill   step    median step of the same run before the kill
+  device  from the kill to the next step whose bytes went from device to device, if any did
 
   tools/bench/kill_times.py build/release/starling examples/gpt/tiny.toml --workers 4 --kills 20
 """
@@ -100,9 +101,10 @@ def measure(folder, killed_at):
     stopped = first["t"] - sum(first["pause"].values()) / 1000 if first["pause"] else None
     committed = [e["t"] for e in steps if e["epoch"] == first["id"]]
     since = lambda times: 1000 * (min(times) - killed_at) if times else None
+    direct = [e["t"] for e in steps if e.get("direct") and e["t"] > killed_at]
     return {"guard": since(told), "peers": since([stopped] if stopped else []),
             "detect": first["detect_ms"], "form": first["form_ms"], "resume": first["resume_ms"],
-            "commit": since(committed), "gap": 1000 * longest, "step": 1000 * typical}
+            "commit": since(committed), "device": since(direct), "gap": 1000 * longest, "step": 1000 * typical}
 
 
 def shown(value, digits):
@@ -121,6 +123,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quiet-transport", choices=("auto", "tcp", "nccl"), default="auto",
                         help="starling run --transport of the undisturbed run")
+    parser.add_argument("--transport", choices=("auto", "tcp", "nccl"), default="auto",
+                        help="the same of the runs with a kill")
     parser.add_argument("--json", metavar="FILE", help="the figures as one JSON object as well")
     args = parser.parse_args()
     work = pathlib.Path(tempfile.mkdtemp(prefix="starling-kills-"))
@@ -136,7 +140,7 @@ def main():
         print(f"undisturbed: {expected}")
         for i in range(args.kills):
             folder = work / str(i)
-            run = start(args, folder, args.workers)
+            run = start(args, folder, args.workers, "--transport", args.transport)
             while not of_kind(folder, "step") and run.poll() is None:
                 time.sleep(0.02)
             killed_at, names = disturb(run, folder, draw, args.at_once)

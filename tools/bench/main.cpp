@@ -190,6 +190,12 @@ Benchmark add_device(CLI::App& app, Commands& o) {
   sub->add_flag_callback(
          "--fp16", [&o] { o.device.precision = Precision::kFp16; }, "in fp16 instead of bf16")
       ->excludes(fp32);
+  sub->add_option("--sequences", o.device.sequences, "of a micro-batch, for --speed and --tune")
+      ->check(CLI::Range(1, 1024));
+  sub->add_option("--threads", o.device.threads, "that compute, for --speed")
+      ->check(CLI::Range(1, 8));
+  sub->add_option("--micro-batches", o.device.micro_batches, "of a thread that are timed")
+      ->check(CLI::Range(1, 100000));
   sub->add_option("--tune", o.device.tune,
                   "measure which algorithms of matrix products are fastest, into this file; with "
                   "STARLING_CUDA_PLANS workers take them from there");

@@ -69,7 +69,7 @@ mkdir -p "$out/docs" "$out/tools/bench"
 cp README.md CHANGELOG.md LICENSE NOTICE "$out/"
 cp docs/*.md "$out/docs/"
 cp tools/gpu_check.sh tools/gpu_torch.py tools/verify_ledger.py "$out/tools/"
-cp tools/bench/kill_times.py tools/bench/compare_pytorch.py "$out/tools/bench/"
+cp tools/bench/{kill_times,compare_pytorch,gpu_roofline,gpu_kernels}.py "$out/tools/bench/"
 programs_there() { find "$out/bin" "$out/lib/starling" -type f 2>/dev/null | sort; }
 
 # ---- Libraries -------------------------------------------------------------------------------------------
