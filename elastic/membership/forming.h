@@ -120,9 +120,11 @@ class Forming {
   bool died_with_its_steps(const std::vector<Reporter>& reporters) const;
   void forget_links(const std::vector<Incarnation>& missing,
                     const std::vector<Reporter>& reporters);
-  void leave_out_bad_links(std::vector<Reporter>& reporters, const Resume& resume);
+  std::optional<Links::Apart> leave_out_bad_links(std::vector<Reporter>& reporters,
+                                                  const Resume& resume);
   void propose(std::vector<Reporter> reporters, const Resume& old);
   void lose_state(const std::vector<Reporter>& reporters, Version base);
+  void lose_apart(const std::vector<Reporter>& reporters, const Links::Apart& apart);
   std::optional<forming_command::End> own_end();
   void all_have_left(const std::vector<Reporter>& reporters);
   bool restart(const std::vector<Reporter>& reporters, const std::string& why);

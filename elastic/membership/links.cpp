@@ -1,7 +1,7 @@
 #include "elastic/membership/links.h"
 
 #include <algorithm>
-#include <optional>
+#include <array>
 
 namespace starling::elastic {
 namespace {
@@ -48,11 +48,31 @@ Broken broken_links(const std::vector<Reporter>& reporters, const Counts& counts
   return broken;
 }
 
-// The end of a link that has more broken links, else the one of the higher rank.
-Nonce worse_of(const Pair& link, const Broken& broken, const std::vector<Reporter>& reporters) {
+// The ends of a link: first the one that has more broken links, else the one of the higher rank.
+std::array<Nonce, 2> worse_first(const Pair& link, const Broken& broken,
+                                 const std::vector<Reporter>& reporters) {
   Nonce low = link.first, high = link.second;
   if (place_of(reporters, low) > place_of(reporters, high)) std::swap(low, high);
-  return broken.count.at(low) > broken.count.at(high) ? low : high;
+  if (broken.count.at(low) > broken.count.at(high)) return {low, high};
+  return {high, low};
+}
+
+// Whether one end says that this link never stood.
+bool never_stood(const Pair& link, const std::vector<Reporter>& reporters) {
+  const auto names = [](const Reporter& r, Nonce peer) {
+    return std::any_of(r.report.broken.begin(), r.report.broken.end(),
+                       [&](const Incarnation& who) { return who.nonce == peer; });
+  };
+  return std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
+    return r.report.fault == LinkFault::kUnreached &&
+           ((r.who.nonce == link.first && names(r, link.second)) ||
+            (r.who.nonce == link.second && names(r, link.first)));
+  });
+}
+
+std::vector<Reporter> without(std::vector<Reporter> reporters, Nonce nonce) {
+  std::erase_if(reporters, [&](const Reporter& r) { return r.who.nonce == nonce; });
+  return reporters;
 }
 
 }  // namespace
@@ -83,43 +103,73 @@ bool Links::leave_out_joiners(std::vector<Reporter>& reporters,
   return !leave.empty();
 }
 
-void Links::leave_out_unreached(std::vector<Reporter>& reporters,
+void Links::leave_out_unreached(std::vector<Reporter>& reporters, const Suffice& suffice,
                                 std::vector<std::string>& warnings) {
-  const auto never_stood = [](const Reporter& r) {
-    return r.report.fault == LinkFault::kUnreached;
-  };
+  const auto counts = [](const Reporter& r) { return r.report.fault == LinkFault::kUnreached; };
+  std::vector<Reporter> judged = reporters;
   for (;;) {
-    const Broken broken = broken_links(reporters, never_stood);
+    const Broken broken = broken_links(judged, counts);
     if (broken.links.empty()) return;
     // First leave out the worker with most broken links: it may be the cause of all of them.
     const auto worst = std::max_element(broken.count.begin(), broken.count.end(),
                                         [&](const auto& a, const auto& b) {
-                                          return std::pair(a.second, place_of(reporters, a.first)) <
-                                                 std::pair(b.second, place_of(reporters, b.first));
+                                          return std::pair(a.second, place_of(judged, a.first)) <
+                                                 std::pair(b.second, place_of(judged, b.first));
                                         });
-    leave_out(reporters, worst->first, LinkFault::kUnreached, warnings);
+    if (suffice(without(reporters, worst->first)))
+      leave_out(reporters, worst->first, LinkFault::kUnreached, warnings);
+    judged = without(std::move(judged), worst->first);
   }
 }
 
-void Links::leave_out_one(std::vector<Reporter>& reporters, const Suffice& suffice,
-                          std::vector<std::string>& warnings) {
+std::optional<Links::Apart> Links::leave_out_one(std::vector<Reporter>& reporters, bool ran,
+                                                 const Suffice& suffice,
+                                                 std::vector<std::string>& warnings) {
   const bool first_hand = some_at_first_hand(reporters);
-  Broken broken =
+  const Broken broken =
       broken_links(reporters, [&](const Reporter& r) { return !first_hand || at_first_hand(r); });
+  const auto before = std::exchange(broken_, {});
+  std::vector<Pair> again, apart;
   for (const Pair& link : broken.links) {
-    if (!broken_.count(link)) continue;
-    const Nonce victim = worse_of(link, broken, reporters);
-    std::vector<Reporter> others = reporters;
-    std::erase_if(others, [&](const Reporter& r) { return r.who.nonce == victim; });
-    if (!suffice(others)) continue;
-    LinkFault fault = LinkFault::kEnded;
-    for (const Reporter& r : reporters)
-      if (first_hand && (r.who.nonce == link.first || r.who.nonce == link.second))
-        fault = std::max(fault, r.report.fault);
-    leave_out(reporters, victim, fault, warnings);
-    break;
+    Break& now = broken_[link];
+    if (never_stood(link, reporters)) now.apart_ms = roster_.now_ms();
+    const auto last = before.find(link);
+    if (last == before.end()) continue;
+    again.push_back(link);
+    if (ran || !now.apart_ms || !last->second.apart_ms) continue;
+    now = last->second;
+    apart.push_back(link);
   }
-  broken_ = std::move(broken.links);
+  for (const Pair& link : again) {
+    for (const Nonce victim : worse_first(link, broken, reporters)) {
+      if (!suffice(without(reporters, victim))) continue;
+      LinkFault fault = LinkFault::kEnded;
+      for (const Reporter& r : reporters)
+        if (first_hand && (r.who.nonce == link.first || r.who.nonce == link.second))
+          fault = std::max(fault, r.report.fault);
+      leave_out(reporters, victim, fault, warnings);
+      return std::nullopt;
+    }
+  }
+  return longest_apart(apart, reporters, warnings);
+}
+
+std::optional<Links::Apart> Links::longest_apart(const std::vector<Pair>& links,
+                                                 const std::vector<Reporter>& reporters,
+                                                 std::vector<std::string>& warnings) {
+  std::optional<Apart> longest;
+  for (const Pair& link : links) {
+    std::string names;
+    for (const Reporter& r : reporters)
+      if (r.who.nonce == link.first || r.who.nonce == link.second)
+        names += (names.empty() ? "" : " and ") + roster_.member_of(r.who).name;
+    Break& broken = broken_.at(link);
+    if (!std::exchange(broken.told, true))
+      warnings.push_back(
+          names + " cannot connect to each other, and nobody else has what each of them has");
+    if (!longest || *broken.apart_ms < longest->since_ms) longest = {names, *broken.apart_ms};
+  }
+  return longest;
 }
 
 void Links::leave_out(std::vector<Reporter>& reporters, Nonce nonce, LinkFault fault,

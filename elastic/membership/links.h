@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -33,12 +34,22 @@ class Links {
   bool leave_out_joiners(std::vector<Reporter>& reporters, std::vector<std::string>& warnings);
   // A fresh plan's members hold nothing, so any report counts: of each link that never stood one
   // end is left out, the one with more such links, else the higher rank, which is the one that is
-  // dialled.
-  void leave_out_unreached(std::vector<Reporter>& reporters, std::vector<std::string>& warnings);
+  // dialled. It stays if the others do not suffice, as where it alone has not voted: the plan that
+  // follows drops all votes, so after that one they do.
+  void leave_out_unreached(std::vector<Reporter>& reporters, const Suffice& suffice,
+                           std::vector<std::string>& warnings);
   // If two successive plans break on the same pair and lose no worker, the next leaves one of the
-  // two out: the one with more broken links, else the higher rank.
-  void leave_out_one(std::vector<Reporter>& reporters, const Suffice& suffice,
-                     std::vector<std::string>& warnings);
+  // two out: the one with more broken links, else the higher rank, or the other one if the others
+  // do not suffice without the first.
+  //
+  // `ran`: an epoch ran since the last forming, so every link had stood. Returns two that have not
+  // connected to each other in any plan since, and neither of which can be left out.
+  struct Apart {
+    std::string names;
+    std::uint64_t since_ms = 0;
+  };
+  std::optional<Apart> leave_out_one(std::vector<Reporter>& reporters, bool ran,
+                                     const Suffice& suffice, std::vector<std::string>& warnings);
   // Tells what the peers of workers that did not report know of them.
   void tell_silent(const std::vector<Incarnation>& missing, const std::vector<Reporter>& reporters,
                    std::vector<std::string>& warnings);
@@ -65,12 +76,19 @@ class Links {
 
  private:
   using Pair = std::pair<Nonce, Nonce>;  // the lower one first
+  std::optional<Apart> longest_apart(const std::vector<Pair>& links,
+                                     const std::vector<Reporter>& reporters,
+                                     std::vector<std::string>& warnings);
   void leave_out(std::vector<Reporter>& reporters, Nonce nonce, LinkFault fault,
                  std::vector<std::string>& warnings);
   bool give_reason(Nonce nonce, const std::string& why);
 
   const Roster& roster_;
-  std::set<Pair> broken_;
+  struct Break {
+    std::optional<std::uint64_t> apart_ms;  // since then the link has stood in no plan
+    bool told = false;                      // that both stay
+  };
+  std::map<Pair, Break> broken_;
   struct Unreached {
     std::set<Nonce> lives;
     std::uint64_t until_ms = 0;  // the next one waits

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,9 +40,14 @@ struct Known {
       group.apply(joined);
     }
   }
-  std::string leave_out_one(std::vector<Reporter> reporters, bool suffice = true) {
-    links.leave_out_one(
-        reporters, [&](const std::vector<Reporter>&) { return suffice; }, warnings);
+  // The others can do without all but these.
+  std::string leave_out_one(std::vector<Reporter> reporters, std::string needed = {},
+                            bool ran = false) {
+    const auto suffice = [&](const std::vector<Reporter>& others) {
+      const std::string left = names(others);
+      return needed.find_first_not_of(left) == std::string::npos;
+    };
+    apart = links.leave_out_one(reporters, ran, suffice, warnings);
     return names(reporters);
   }
 
@@ -49,6 +55,7 @@ struct Known {
   Roster roster{{}, group, 1};
   Links links{roster};
   std::vector<std::string> warnings;
+  std::optional<Links::Apart> apart;
 };
 
 TEST_CASE("links: one of a pair that breaks two plans in a row is left out") {
@@ -69,7 +76,50 @@ TEST_CASE("links: nobody is left out whose state the others lack") {
   Known k;
   const std::vector<Reporter> broken{reporter(1, {2}), reporter(2, {})};
   k.leave_out_one(broken);
-  CHECK(k.leave_out_one(broken, /*suffice=*/false) == "12");
+  CHECK(k.leave_out_one(broken, /*needed=*/"12") == "12");
+}
+
+TEST_CASE("links: if the others lack something of the one the other one is left out") {
+  Known k;
+  const std::vector<Reporter> broken{reporter(1, {2, 3}), reporter(2, {}), reporter(3, {})};
+  k.leave_out_one(broken);
+  CHECK(k.leave_out_one(broken, /*needed=*/"1") == "13");
+  CHECK(k.leave_out_one(broken, /*needed=*/"12") == "12");
+}
+
+// Since when two have not connected to each other that both have to stay.
+TEST_CASE("links: two apart count from the first plan in which their link never stood") {
+  const std::vector<Reporter> apart{reporter(1, {}), reporter(2, {3}, false, LinkFault::kUnreached),
+                                    reporter(3, {1})};
+  const std::vector<Reporter> ended{reporter(1, {}), reporter(2, {3}), reporter(3, {2})};
+  Known k;
+  const auto at = [&](std::uint64_t now_ms, const std::vector<Reporter>& reporters,
+                      bool ran = false) {
+    k.roster.look(now_ms);
+    CHECK(k.leave_out_one(reporters, /*needed=*/"23", ran) == "123");
+    return k.apart ? k.apart->names + " " + std::to_string(k.apart->since_ms) : "";
+  };
+  CHECK(at(100, apart) == "");  // it may have been a moment
+  CHECK(at(200, apart) == "w and w 100");
+  CHECK(at(300, apart) == "w and w 100");
+  CHECK(k.warnings.size() == 1);
+  SUBCASE("not through a plan in which it stood") {
+    CHECK(at(400, ended) == "");
+    CHECK(at(500, apart) == "");
+    CHECK(at(600, apart) == "w and w 500");
+  }
+  SUBCASE("not through an epoch that ran") {
+    CHECK(at(400, apart, /*ran=*/true) == "");
+    CHECK(at(500, apart) == "w and w 400");
+  }
+  SUBCASE("not through a loss") {
+    k.links.forget();
+    CHECK(at(400, apart) == "");
+  }
+  SUBCASE("not if one can be spared") {
+    CHECK(k.leave_out_one(apart, /*needed=*/"3") == "13");
+    CHECK_FALSE(k.apart.has_value());
+  }
 }
 
 TEST_CASE("links: another pair, or a loss in between, begins anew") {
@@ -154,12 +204,20 @@ TEST_CASE("links: of a fresh plan whoever cannot be reached is left out, and nob
       {"the third one does not answer", {never(1, {3}), never(2, {3}), never(3, {1})}, "12"},
       {"two", {never(1, {2}), ended(2, {}), never(3, {4}), ended(4, {})}, "13"},
       {"nobody reaches anybody", {never(1, {2}), never(2, {3}), never(3, {1})}, "1"},
+      {"needed, by all", {never(1, {5}), never(3, {5}), never(5, {1})}, "135"},
+      {"needed, and another pair",
+       {never(1, {5}), never(2, {3}), never(3, {5}), ended(5, {})},
+       "125"},
   };
   for (const Case& c : cases) {
     CAPTURE(c.name);
     Known k;
     std::vector<Reporter> reporters = c.reporters;
-    k.links.leave_out_unreached(reporters, k.warnings);
+    const bool needed = names(reporters).find('5') != std::string::npos;
+    const auto suffice = [&](const std::vector<Reporter>& others) {
+      return !needed || names(others).find('5') != std::string::npos;
+    };
+    k.links.leave_out_unreached(reporters, suffice, k.warnings);
     CHECK(names(reporters) == c.left);
     CHECK(k.warnings.size() == c.reporters.size() - c.left.size());
   }

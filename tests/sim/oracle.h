@@ -79,6 +79,7 @@ class Oracle {
   // Every copy of some segment that could go on is gone.
   bool state_lost() const;
   bool silent(const WorkerProcess& p) const;
+  bool apart(const WorkerProcess& p) const;
   std::string status() const;  // for a run that does not end
 
  private:

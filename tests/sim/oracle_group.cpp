@@ -268,12 +268,24 @@ bool Oracle::start_is_lost() const {
 bool Oracle::silent(const WorkerProcess& p) const {
   const Micros time = world_.settings().state_timeout_ms * kMs;
   const Micros on_its_way = world_.settings().lease_ms * kMs;  // the leader's word, when it ends
-  return world_.unheard_for(p.place(), time) || p.hung_for(on_its_way) >= time;
+  return world_.unheard_for(p.place(), time) || p.hung_for(on_its_way) >= time || apart(p);
+}
+
+// Whether another member of the last plan has been cut off from it for as long as leaders wait.
+bool Oracle::apart(const WorkerProcess& p) const {
+  if (chain_.empty()) return false;
+  const Micros time = world_.settings().state_timeout_ms * kMs;
+  const auto& members = valid_.at(chain_.back()).members;
+  return std::any_of(members.begin(), members.end(), [&](const Member& m) {
+    const WorkerProcess* other = find(m.who.nonce);
+    return other && other->alive() && world_.cut_off_for(p.place(), other->place(), time);
+  });
 }
 
 // P3: it may end only when some segment has no current copy at a living member of the last plan. A
 // leaver's copy helps while the leader does not know that everybody went on without it; one that
-// nobody could hear, or that hung, for as long as leaders wait for state does not.
+// nobody could hear, or another member could not, or that hung, for as long as leaders wait for
+// state does not.
 bool Oracle::state_lost() const {
   if (reached_ == 0 && !chain_.empty() && !start_is_lost()) return false;
   if (!chain_.empty()) {

@@ -135,6 +135,11 @@ TEST_CASE("swarm: what a leaver alone knows is told") {
   CHECK(run_seeds(20199, 1, draw_settings).runs.front().violation == "");
 }
 
+// Frozen while a plan's connections were made, at version 0, and the only one that had not voted.
+TEST_CASE("swarm: who alone knows that no vote passed is not left out for its links") {
+  CHECK(run_seeds(1082890, 1, draw_settings).runs.front().violation == "");
+}
+
 // Goal: an empty folder that counts as a first life would be noticed. Method: many wipes, and the
 // same seed without the fault.
 TEST_CASE("swarm: a wiped coordinator that votes at once is noticed") {

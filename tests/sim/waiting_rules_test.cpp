@@ -171,8 +171,9 @@ struct PairApart : Schedule {
   void on_moment(WorkerProcess&, Moment moment, Version version) override {
     if (cut || moment != Moment::kVoted || version < kStep) return;
     cut = true;
-    world.block(world.place_of_worker(1), world.place_of_worker(2), kForEver);
-    world.block(world.place_of_worker(2), world.place_of_worker(1), kForEver);
+    const std::uint32_t a = world.place_of_worker(one), b = world.place_of_worker(one + 1);
+    world.block(a, b, kForEver);
+    world.block(b, a, kForEver);
     world.bulk().on_cut();
   }
   std::string missed() override {
@@ -180,6 +181,7 @@ struct PairApart : Schedule {
     const std::size_t epochs = world.oracle().chain().size();
     return epochs <= 12 ? "" : "few epochs, not " + std::to_string(epochs);
   }
+  std::uint32_t one = 1;  // its slot; the other's is the next
   bool cut = false;
 };
 
@@ -191,6 +193,37 @@ TEST_CASE("rules: of two who cannot hear each other one is left out, and the oth
   const Verdict run = run_schedule(s, [](World& w) { return std::make_unique<PairApart>(w); });
   CHECK(run.violation == "");
   CHECK(run.exit_code == 0);
+}
+
+// With r = 0 each of the two has the only copy of something, and neither can be left out.
+struct PairOfSoleCopies : PairApart {
+  explicit PairOfSoleCopies(World& w) : PairApart(w) { one = 0; }
+  std::string missed() override { return cut ? "" : "two are cut off from each other"; }
+};
+
+TEST_CASE("rules: two who never hear each other, and cannot be spared, are waited for") {
+  Settings s = calm(72);
+  s.replicas = 0;
+  s.steps = 60;
+  s.faults.until = 60 * kSecond;
+  const auto make = [](World& w) { return std::make_unique<PairOfSoleCopies>(w); };
+  SUBCASE("then the job ends") {
+    const Verdict run = run_schedule(s, make);
+    CHECK(run.violation == "");
+    CHECK(run.exit_code == 4);
+  }
+  SUBCASE("then it goes on from a checkpoint") {
+    s.checkpoint_every = 2;
+    const Verdict run = run_schedule(s, make);
+    CHECK(run.violation == "");
+    CHECK(run.exit_code == 0);
+  }
+  SUBCASE("and all go on when they hear each other again") {
+    s.faults.until = 8 * kSecond;
+    const Verdict run = run_schedule(s, make);
+    CHECK(run.violation == "");
+    CHECK(run.exit_code == 0);
+  }
 }
 
 }  // namespace

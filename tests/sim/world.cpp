@@ -220,10 +220,18 @@ bool World::blocked(std::uint32_t from, std::uint32_t to) const {
   return at != blocks_.end() && at->second.until > now_;
 }
 
+bool World::blocked_for(std::uint32_t from, std::uint32_t to, Micros time) const {
+  return blocked(from, to) && now_ - blocks_.at({from, to}).since >= time;
+}
+
 bool World::unheard_for(std::uint32_t place, Micros time) const {
   for (std::uint32_t c = 0; c < settings_.coordinators; ++c)
-    if (!blocked(place, c) || now_ - blocks_.at({place, c}).since < time) return false;
+    if (!blocked_for(place, c, time)) return false;
   return true;
+}
+
+bool World::cut_off_for(std::uint32_t place, std::uint32_t other, Micros time) const {
+  return blocked_for(place, other, time) || blocked_for(other, place, time);
 }
 
 void World::transmit(std::uint32_t from, std::uint32_t to, std::function<void()> deliver) {

@@ -124,8 +124,11 @@ class World {
   void after(Micros delay, std::function<void()> action) { at(now_ + delay, std::move(action)); }
   static Micros draw(Random& random, const Span& span) { return random.range(span.low, span.high); }
   bool blocked(std::uint32_t from_place, std::uint32_t to_place) const;
+  bool blocked_for(std::uint32_t from_place, std::uint32_t to_place, Micros time) const;
   // Whether no coordinator could hear that place for at least so long.
   bool unheard_for(std::uint32_t place, Micros time) const;
+  // Whether one of two places has heard nothing of the other for at least so long.
+  bool cut_off_for(std::uint32_t place, std::uint32_t other, Micros time) const;
   bool any_block() const { return !blocks_.empty(); }
   // One control message: may be lost, doubled, late.
   void transmit(std::uint32_t from_place, std::uint32_t to_place, std::function<void()> deliver);
