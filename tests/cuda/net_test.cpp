@@ -9,6 +9,8 @@
 #include <random>
 
 #include "kernels/cuda/gpu.h"
+#include "kernels/cuda/net_maker.h"
+#include "kernels/cuda/plans.h"
 #include "kernels/device/rounding.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/models/first_gradient.h"
@@ -322,6 +324,45 @@ TEST_CASE("net: a token table that lies in several parts" * doctest::test_suite(
   const FirstGradient got = rig.on_device(batch), want = rig.on_host(batch);
   CHECK(got.result.loss == doctest::Approx(want.result.loss).epsilon(1e-6));
   CHECK(distance(rig.layout, got.gradient, want.gradient) < 1e-5);
+}
+
+// Goal: no product makes cuBLASLt read two bytes at a time, whatever the vocabulary. Method: what a pass of
+// halves asks for, with a vocabulary that is odd.
+TEST_CASE("net: every product has whole packs, also those of an odd vocabulary") {
+  class Asked : public Products {
+   public:
+    explicit Asked(std::vector<Product>& asked) : asked_(asked) {}
+    void multiply(cudaStream_t stream, const Product& product) override {
+      asked_.push_back(product);
+      cuda::multiply(stream, product);
+    }
+    PlanTable plans() const override { return {}; }
+    std::string describe() const override { return "asked"; }
+
+   private:
+    std::vector<Product>& asked_;
+  };
+  const GptSpec spec{.layers = 1, .heads = 2, .width = 32, .context = 8, .vocabulary = 301};
+  const ModelSpec model = spec;
+  const Rig rig(spec, Precision::kBf16);
+  auto& device = dynamic_cast<CudaDevice&>(*rig.device);
+  std::vector<Product> asked;
+  NetMaker maker({model, rig.layout, Precision::kBf16, /*recompute=*/false, /*sequences=*/2},
+                 device, std::make_unique<Asked>(asked), input_of(spec),
+                 make_layers(spec, rig.layout));
+  Array<float> parameters(device, rig.layout.elements());
+  parameters.copy_in(maker.queue(), 0, rig.parameters);
+  PassHooks hooks;
+  hooks.take = [](PartId, std::uint32_t, const float*) {};
+  REQUIRE(maker.make({parameters.data(), nullptr}, batch_of(spec, 2), hooks));
+  CHECK(asked.size() == 15);  // 4 forward, 8 backward; logits and their two gradients
+  for (const Product& p : asked) {
+    const PlanKey key = key_of(p);
+    CAPTURE(text_of(key));
+    for (const std::uint32_t n : {key.m, key.n, key.k, key.lda, key.ldb, key.ldc})
+      CHECK(n % 8 == 0);
+    for (const std::uint32_t a : {key.align_a, key.align_b, key.align_c}) CHECK(a >= 16);
+  }
 }
 
 TEST_CASE(
