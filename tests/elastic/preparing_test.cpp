@@ -140,6 +140,20 @@ TEST_CASE("preparing: a short notice waits for no window, and its end for no sec
   CHECK(members_of(*plan) == "12");
 }
 
+TEST_CASE("preparing: notices of two and of eleven seconds move state first, and end in time") {
+  for (const std::uint64_t ms : {2'000, 11'000}) {
+    CAPTURE(ms);
+    Three three;
+    three.leave(3, ms);
+    const auto drains = three.after(kWindow);
+    REQUIRE(drains.has_value());
+    CHECK(members_of(*drains) == "123d");
+    const auto goes = three.after(ms - three.config.lease_ms - kWindow + 1);
+    REQUIRE(goes.has_value());
+    CHECK(members_of(*goes) == "12");
+  }
+}
+
 TEST_CASE("preparing: a leaver that has the only copy is not left out") {
   Three three({{0, 1}, {1, 0}, {2}});
   three.leave(3, three.config.lease_ms);
