@@ -120,7 +120,8 @@ __global__ void __launch_bounds__(F::kThreads, 2) backward_keys(AttentionWork w)
               for (unsigned h = 0; h < 2; ++h) {
                 const unsigned row = begin + warp_row + 16 * m + 8 * h + lane / 4;
                 float &weight = scores[m][n][2 * h + e], &d_score = d_scores[m][n][2 * h + e];
-                weight = exp2_of_normal(__fmaf_rn(weight, c, -log_sum));
+                // exp2_of_normal() would cost registers that sm_120 does not have.
+                weight = exp2f(__fmaf_rn(weight, c, -log_sum));
                 if (diagonal && query + column < row) weight = 0;
                 d_score = weight * (d_score - dot);
               }
