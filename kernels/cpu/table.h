@@ -37,7 +37,7 @@ struct Gemm {
   float* c = nullptr;
   std::size_t ldc = 0;
   const float* bias = nullptr;
-  const float* add = nullptr;  // may be c's own memory only if it is c
+  const float* add = nullptr;  // may be c's own memory only if it is c, with ldadd = ldc
   std::size_t ldadd = 0;
   Trim trim = Trim::kNone;
   float* scratch = nullptr;  // kGemmScratch floats, at a 64-byte boundary

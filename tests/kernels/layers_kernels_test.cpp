@@ -147,6 +147,39 @@ TEST_CASE(
   }
 }
 
+// Goal: a product may be added to what is there. Method: depths around those of chunks, of which only the
+// first may see what was there.
+TEST_CASE("products: what is added may be the result's own memory, whatever the depth") {
+  constexpr std::size_t kM = 13, kN = 33;
+  std::vector<const KernelTable*> tables = fast_tables();
+  tables.push_back(&reference_kernels());
+  for (const std::size_t k :
+       {std::size_t{1}, kGemmChunk - 1, kGemmChunk, kGemmChunk + 1, std::size_t{600}}) {
+    CAPTURE(k);
+    auto a = normal(kM * k, 1), b = normal(k * kN, 2);
+    const auto there = normal(kM * kN, 4, 30);
+    std::vector<float> want;
+    for (std::size_t i = 0; i < kM; ++i)
+      for (std::size_t j = 0; j < kN; ++j) {
+        double sum = there[i * kN + j];
+        for (std::size_t d = 0; d < k; ++d) sum += double{a[i * k + d]} * b[d * kN + j];
+        want.push_back(static_cast<float>(sum));
+      }
+    std::vector<float> fast;
+    for (const KernelTable* kernels : tables) {
+      Buffer c(there, 0), scratch(kGemmScratch, 0);
+      Gemm g{.m = kM, .n = kN, .k = k};
+      g.a = a.data(), g.lda = k, g.b = b.data(), g.ldb = kN;
+      g.c = c.data(), g.ldc = kN, g.add = c.data(), g.ldadd = kN, g.scratch = scratch.data();
+      kernels->gemm(g);
+      CHECK(off(c.values(), want) < 1e-6);
+      if (kernels == tables.back()) continue;
+      if (fast.empty()) fast = c.values();
+      CHECK(same_bits(c.values(), fast));
+    }
+  }
+}
+
 TEST_CASE("products: a row's bits do not depend on the number of rows") {
   for (const KernelTable* table : fast_tables()) {
     const auto all = multiply(*table, {.m = 100, .n = 40, .k = 300}, 0);
