@@ -86,6 +86,14 @@ Result<std::shared_ptr<TrainingSetup>> begin(const Job& job, kernels::DeviceChoi
   return setup;
 }
 
+// Returns a hash of where parts and segments begin: copies of a segment go from worker to worker.
+Digest cut_of(const Layout& layout) {
+  std::vector<std::uint32_t> begins;
+  for (const Part& part : layout.parts()) begins.push_back(part.first_block);
+  for (SegmentId s = 0; s < layout.segments(); ++s) begins.push_back(layout.first_block(s));
+  return hash128(as_bytes(std::span<const std::uint32_t>(begins)));
+}
+
 Result<std::shared_ptr<const TrainingSetup>> set_up_with(
     const Job& job, std::shared_ptr<const kernels::Model> model,
     std::shared_ptr<const script::PythonModel> script, BatchSource batches,
@@ -107,7 +115,8 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
   kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, probe.gradient,
                              setup->exponents);
 
-  const Digest initial = hash128(as_bytes(std::span<const float>(parameters.all())));
+  const Digest initial =
+      cut_of(layout) + hash128(as_bytes(std::span<const float>(parameters.all())));
   const Digest first = hash128(as_bytes(std::span<const float>(probe.gradient)));
   const Digest steps = kernels::probe_steps(with_fixed_schedule(job));
   ByteWriter writer;
