@@ -169,7 +169,7 @@ def misbehave(net):
         resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 30), size + (1 << 30)))
         held = []
         while True:
-            held.append(torch.ones(16 << 20))
+            held.append(torch.empty(64 << 20))  # never touched: pages would take longer than a pass may
     if WRONG == "fork" and os.fork() == 0:
         time.sleep(3600)
     if WRONG == "fork-returns":
