@@ -94,8 +94,11 @@ Digest cut_of(const Layout& layout) {
   return hash128(as_bytes(std::span<const std::uint32_t>(begins)));
 }
 
+// `from`: whether make_model() made the model of the job, or the application brought it.
+enum class ModelFrom : std::uint8_t { kJob, kApplication };
+
 Result<std::shared_ptr<const TrainingSetup>> set_up_with(
-    const Job& job, std::shared_ptr<const kernels::Model> model,
+    const Job& job, ModelFrom from, std::shared_ptr<const kernels::Model> model,
     std::shared_ptr<const script::PythonModel> script, BatchSource batches,
     const Digest& data_identity, DataHash hash_data, kernels::DeviceChoice choice) try {
   STARLING_TRY(setup, begin(job, std::move(choice), /*shares=*/script != nullptr));
@@ -107,8 +110,12 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
 
   STARLING_TRY(batch, batches(0, 0));
   batch.draw = {job.seed, 0, 0};
-  STARLING_TRY(probe, kernels::first_gradient(job, *model, layout, *setup->device, parameters.all(),
-                                              batch, parameters.place()));
+  STARLING_TRY(probe, from == ModelFrom::kJob && script == nullptr
+                          ? kernels::checked_first_gradient(job, *model, layout, *setup->device,
+                                                            parameters.all(), batch)
+                          : kernels::first_gradient(job, *model, layout, *setup->device,
+                                                    parameters.all(), batch, parameters.place()));
+  setup->kernel_samples = probe.samples;
   STARLING_TRY(setup->check(probe.result));
   STARLING_TRY(check_between_tensors(layout, probe.gradient));
   setup->exponents.resize(layout.blocks());
@@ -158,8 +165,8 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
                                                     BatchSource batches,
                                                     const Digest& data_identity, DataHash hash_data,
                                                     kernels::DeviceChoice choice) {
-  return set_up_with(job, std::move(model), nullptr, std::move(batches), data_identity,
-                     std::move(hash_data), std::move(choice));
+  return set_up_with(job, ModelFrom::kApplication, std::move(model), nullptr, std::move(batches),
+                     data_identity, std::move(hash_data), std::move(choice));
 }
 
 Result<> TrainingSetup::check(const kernels::MicroBatchResult& result) const {
@@ -214,7 +221,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
     hash_data.still_known = [script] { return script->data().read().over; };
   }
   return set_up_with(
-      job, std::move(model), script,
+      job, ModelFrom::kJob, std::move(model), script,
       [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); }, identity,
       std::move(hash_data), std::move(options.device));
 }

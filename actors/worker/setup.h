@@ -1,7 +1,9 @@
 #pragma once
 // TrainingSetup is what a worker has before it joins: the job, its model, the first parameters
 // and exponents, and the fingerprint that says whether it computes the same bits as the group:
-// the model's first gradient, and a few steps of a small state through grid and optimizer.
+// the model's first gradient, and a few steps of a small state through grid and optimizer. What all
+// of a group compute wrongly alike the fingerprint cannot show: samples of the built-in models'
+// kernels are held to the formulae.
 
 #include <chrono>
 #include <cstdint>
@@ -48,6 +50,7 @@ struct TrainingSetup {
   DataHash hash_data;
   // Exponents of version 0, [layout.blocks()], from the gradient of micro-batch 0 of step 0.
   std::vector<std::int16_t> exponents;
+  std::uint64_t kernel_samples = 0;  // of the first gradient's kernels, held to the formulae
   Digest fingerprint{};
   std::string fingerprint_text;
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "kernels/cpu/kernel_check.h"
 #include "kernels/device/array.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/models/flat.h"
@@ -111,6 +112,23 @@ Result<FirstGradient> first_gradient(const Job& job, const Model& model, const L
                    device.name() + " computes the same gradient with other bits the next time" +
                        (busy ? ", beside other work" : "") + ": it cannot train with others");
   }
+  return std::move(first);
+}
+
+Result<FirstGradient> checked_first_gradient(const Job& job, const Model& model,
+                                             const Layout& layout, Device& device,
+                                             std::span<const float> parameters,
+                                             const Batch& batch) {
+  const bool kernels =
+      std::holds_alternative<GptSpec>(job.model) || std::holds_alternative<MlpSpec>(job.model);
+  if (!kernels || device.has_arithmetic())
+    return first_gradient(job, model, layout, device, parameters, batch);
+  STARLING_TRY(table, kernel_table(job.isa));
+  const KernelCheck check(*table);
+  STARLING_TRY(checked, make_model(job.model, KernelCheck::table(), job.recompute));
+  STARLING_TRY(first, first_gradient(job, *checked, layout, device, parameters, batch));
+  STARLING_TRY(check.held());
+  first.samples = check.samples();
   return std::move(first);
 }
 

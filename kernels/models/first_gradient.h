@@ -45,6 +45,7 @@ class WholeGradients {
 struct FirstGradient {
   MicroBatchResult result;
   std::vector<float> gradient;  // [layout.elements()]
+  std::uint64_t samples = 0;    // of kernels' results that were held to the formulae
 };
 
 // Computes the first gradient of one batch; parameters and place as above. A device
@@ -55,5 +56,13 @@ Result<FirstGradient> first_gradient(const Job& job, const Model& model, const L
                                      Device& device, std::span<const float> parameters,
                                      const Batch& batch,
                                      const std::optional<SharedPlace>& place = {});
+
+// Computes that of the job's own model, with its bits. Where the host's kernels
+// compute it, samples of their results are held to the formulae (kernels/cpu/kernel_check.h);
+// a device with arithmetic of its own, and models without kernels, are as above.
+// Errors: as above; kBadInput  a kernel's result is not what rounding explains.
+Result<FirstGradient> checked_first_gradient(const Job& job, const Model& model,
+                                             const Layout& layout, Device& device,
+                                             std::span<const float> parameters, const Batch& batch);
 
 }  // namespace starling::kernels

@@ -291,7 +291,12 @@ Result<std::unique_ptr<Model>> make(const PythonSpec&, const KernelTable&, bool)
 Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const std::string& isa,
                                           bool recompute) {
   STARLING_TRY(kernels, kernel_table(isa));
-  return std::visit([&](const auto& s) { return make(s, *kernels, recompute); }, spec);
+  return make_model(spec, *kernels, recompute);
+}
+
+Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const KernelTable& kernels,
+                                          bool recompute) {
+  return std::visit([&](const auto& s) { return make(s, kernels, recompute); }, spec);
 }
 
 const std::string& Model::isa() const {

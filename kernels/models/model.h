@@ -18,6 +18,8 @@ namespace starling::kernels {
 
 using starling::Batch;
 
+struct KernelTable;
+
 struct MicroBatchResult {
   double loss = 0;           // mean cross entropy, nats
   std::uint64_t tokens = 0;  // predictions made: tokens or samples
@@ -99,5 +101,8 @@ class Model {
 // kInternal  a PythonSpec: processes compute a script's model (actors/make_model.h).
 Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const std::string& isa,
                                           bool recompute = false);
+// Makes it over these kernels, which must outlive it.
+Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const KernelTable& kernels,
+                                          bool recompute);
 
 }  // namespace starling::kernels

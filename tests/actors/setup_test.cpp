@@ -1,7 +1,10 @@
 #include "actors/worker/setup.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <new>
 #include <random>
 #include <stdexcept>
@@ -126,6 +129,21 @@ TEST_CASE("setup: a model or data that throws is an error with its text") {
   REQUIRE(!data);
   CHECK(data.error().code() == Code::kUnavailable);
   CHECK(data.error().text() == "out of memory while setting up the model");
+}
+
+TEST_CASE("setup: kernels of a built-in model are held to the formulae, an application's are not") {
+  const std::string file =
+      std::filesystem::temp_directory_path() / ("starling-setup-test-" + std::to_string(getpid()));
+  std::ofstream(file) << std::string(5000, 'a') << "some text";
+  Job job;
+  job.steps = 1;
+  job.model = GptSpec{.layers = 1, .heads = 1, .width = 16, .context = 8, .vocabulary = 256};
+  job.data.path = file;
+  const auto of_job = set_up(job);
+  std::filesystem::remove(file);
+  REQUIRE_MESSAGE(of_job, of_job.error().text());
+  CHECK(of_job.value()->kernel_samples > 100);
+  CHECK(set_up(job, std::make_shared<Noise>(), source, Digest{}).value()->kernel_samples == 0);
 }
 
 // Owners and replicas compute the update each for itself, so who computes it otherwise must not get
