@@ -27,8 +27,9 @@ std::string told_by(const event::Started& started, bool same_job) {
 
 }  // namespace
 
-Result<std::unique_ptr<EventWriter>> EventWriter::open(const std::string& folder,
-                                                       const std::optional<Owner>& owner) {
+Result<std::unique_ptr<EventWriter>> EventWriter::open(
+    const std::string& folder, const std::optional<Owner>& owner,
+    const std::function<void(const Event&)>& earlier) {
   const auto refused = [&](const std::string& why) {
     return Error(Code::kBadInput, "output directory " + why + "; " + folder);
   };
@@ -62,7 +63,8 @@ Result<std::unique_ptr<EventWriter>> EventWriter::open(const std::string& folder
     return close_and(refused("already holds a run (events.jsonl), expected a new or empty one"));
   writer->opened_ns_ = monotonic_ns();
   if (there)
-    if (auto read = writer->go_on(fd, *owner); !read) return close_and(std::move(read).error());
+    if (auto read = writer->go_on(fd, *owner, earlier); !read)
+      return close_and(std::move(read).error());
   writer->begin_file(fd);
   return writer;
 }
@@ -82,7 +84,8 @@ void EventWriter::begin_file(int fd) {
 }
 
 // Learns what is there, as if it were told again, and cuts a last line off that is not whole.
-Result<> EventWriter::go_on(int fd, const Owner& owner) {
+Result<> EventWriter::go_on(int fd, const Owner& owner,
+                            const std::function<void(const Event&)>& earlier) {
   std::ifstream file(path_, std::ios::binary);
   std::string text;
   std::uint64_t whole = 0, size = 0;
@@ -105,7 +108,9 @@ Result<> EventWriter::go_on(int fd, const Owner& owner) {
       since = double(utc_us() - utc_of(line.value().time)) / 1e6;
     }
     if (line) t = std::max(t, line.value().t);
-    if (event) (void)copy(*line.value().event);  // what is no event, audit says
+    if (!event) continue;  // audit says what it is
+    if (earlier) earlier(*line.value().event);
+    (void)copy(*line.value().event);
   }
   if (file.bad()) return Error(Code::kBadInput, "cannot read " + path_);
   cut_bytes_ = size - whole;

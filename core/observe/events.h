@@ -57,6 +57,7 @@
 // Doubles are written so that they read back as the same bits; NaN and infinities become null.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,9 +88,11 @@ class EventWriter {
 
   // Makes the folder if needed and holds it until destroyed. kBadInput if another process holds it
   // or it already has a run's events; nothing in it is changed then. With an owner, events of its
-  // own are gone on with: a last line that is not whole is cut off, and all others are remembered.
-  static Result<std::unique_ptr<EventWriter>> open(const std::string& folder,
-                                                   const std::optional<Owner>& owner = {});
+  // own are gone on with: a last line that is not whole is cut off, and all others are remembered,
+  // after `earlier` (may be empty) has had each.
+  static Result<std::unique_ptr<EventWriter>> open(
+      const std::string& folder, const std::optional<Owner>& owner = {},
+      const std::function<void(const Event&)>& earlier = {});
   // Writes to an open pipe instead, for another process that copies what it reads; takes the file.
   static std::unique_ptr<EventWriter> into(int fd);
   ~EventWriter();
@@ -125,7 +128,7 @@ class EventWriter {
   EventWriter();
   Error two_stories(const Event& event) const;
   bool put(const Event& event);
-  Result<> go_on(int fd, const Owner& owner);
+  Result<> go_on(int fd, const Owner& owner, const std::function<void(const Event&)>& earlier);
   void begin_file(int fd);
 
   std::string path_;

@@ -48,7 +48,6 @@ class ProgressLine {
   void warn(const std::string& text);
   // The line that is shown stays, and what others print begins below it.
   void close();
-  std::uint64_t skipped_in_a_row() const { return skipped_; }
 
  private:
   std::string line(const ProgressStep& step) const;

@@ -3,7 +3,8 @@ import os
 import re
 import subprocess
 
-from harness import STARLING, main, require
+from cluster import Cluster
+from harness import STARLING, Run, main, require, with_checkpoints
 
 
 def diverging(place, steps=60, **changes):
@@ -64,4 +65,48 @@ def on_nonfinite_stop_ends_it(place):
     require(sum(e["skipped"] for e in steps) == 1 and steps[-1]["skipped"], f"not one skipped step, the last: {steps[-3:]}")
 
 
-main(a_diverged_run_does_not_look_perfect, warnings_are_errors_output, on_nonfinite_stop_ends_it)
+def verdicts(text):
+    return re.findall(r"^starling: (diverged: .*)", text, re.M)
+
+
+def a_coordinator_that_comes_back_ends_as_if_it_had_stayed(place):
+    quiet = place.run(diverging(place), "--workers", 1).end(1)
+    (verdict,) = verdicts(quiet.text())
+    with Cluster(place, diverging(place), 1, 1) as cluster:
+        cluster.start_all()
+        require(cluster.coordinators[0].wait(300) == 1, cluster.text())
+        require(cluster.start_coordinator(0).wait(300) == 1, "no step was told to the one that came back")
+        require(verdicts(cluster.text()) == [verdict, verdict], cluster.text())
+        require("loss" in open(os.path.join(cluster.folder(0), "loss.svg")).read(), "an empty picture")
+
+
+def one_skipped_step_is_none_of_a_diverged_run(place):
+    """Also if it is the last one, and the only one that the coordinator is told after it has come back."""
+    quiet = place.run(diverging(place), "--workers", 1).end(1)
+    bad = next(e["version"] for e in quiet.events("step") if e["skipped"])
+    require(bad > 0, "the first step is skipped")
+    job = diverging(place, steps=bad + 1)
+    with open(job) as file:
+        text = file.read().replace("schedule_steps = 0", "schedule_steps = 60")
+    with open(job, "w") as file:
+        file.write(text)
+    require([e["skipped"] for e in place.quiet(job).events("step")] == [False] * bad + [True], "another step is skipped")
+    with Cluster(place, job, 1, 1) as cluster:
+        cluster.start_coordinator(0)
+        cluster.start_worker("--slow", 20, "--save", "none")  # so that the last step is to come when it is killed
+        cluster.wait_for_step(0, bad)
+        cluster.coordinators[0].kill()
+        cluster.coordinators[0].wait()
+        require(cluster.start_coordinator(0).wait(300) == 0, cluster.text())
+
+
+def a_diverged_run_that_is_asked_for_again_has_still_diverged(place):
+    job = with_checkpoints(diverging(place), place.path("checkpoints"), every=20)
+    first = place.run(job, "--workers", 1).end(1)
+    again = Run(job, first.out, ("--workers", 1, "--resume")).end(1)
+    require("done before" in again.text() and len(verdicts(again.text())) == 1, again.text())
+
+
+main(a_diverged_run_does_not_look_perfect, warnings_are_errors_output, on_nonfinite_stop_ends_it,
+     a_coordinator_that_comes_back_ends_as_if_it_had_stayed, one_skipped_step_is_none_of_a_diverged_run,
+     a_diverged_run_that_is_asked_for_again_has_still_diverged)

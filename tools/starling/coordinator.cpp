@@ -93,13 +93,14 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
   return options;
 }
 
-// Opens the file of events, which remembers what was told before the process
-// began again, so the same command line goes on with the same folders.
-Result<std::unique_ptr<EventWriter>> open_events(const CoordinatorCommand& command,
-                                                 const Job& job) {
+// Opens the file of events, which remembers what was told before the process began again, as the
+// spectator does, so the same command line goes on with the same folders, and ends as one process.
+Result<std::unique_ptr<EventWriter>> open_events(const CoordinatorCommand& command, const Job& job,
+                                                 std::optional<Spectator>& spectator) {
   if (command.child) return EventWriter::into(::dup(STDOUT_FILENO));
   return EventWriter::open(command.out.empty() ? command.state : command.out,
-                           EventWriter::Owner{job_hash(job), job.name, command.name});
+                           EventWriter::Owner{job_hash(job), job.name, command.name},
+                           [&](const Event& event) { spectator->remember(event); });
 }
 
 // Returns the signals to heed: a child of `run` ends by its orders alone; the rest stay blocked.
@@ -117,10 +118,10 @@ using Inbox = actors::ThreadInbox<actors::Observed, actors::CoordinatorOver>;
 // it is a child, some time after the job's end. Threads: belongs to one thread.
 class Follower {
  public:
-  Follower(const CoordinatorCommand& command, const Job& job, EventWriter& events)
-      : command_(command), job_(job), events_(events) {
-    if (!command.child) spectator_.emplace(job);
-  }
+  // `spectator` has none in a child.
+  Follower(const CoordinatorCommand& command, const Job& job, EventWriter& events,
+           std::optional<Spectator>& spectator)
+      : command_(command), job_(job), events_(events), spectator_(spectator) {}
 
   void say(const std::string& text) {
     if (spectator_) spectator_->say(text);
@@ -243,7 +244,7 @@ class Follower {
   const CoordinatorCommand& command_;
   const Job& job_;
   EventWriter& events_;
-  std::optional<Spectator> spectator_;
+  std::optional<Spectator>& spectator_;
   std::optional<Clock::time_point> ended_;
   actors::Observed held_;  // a good end, until the last step is told; null: none
   Clock::time_point held_at_;
@@ -270,7 +271,12 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   Inbox inbox(system);
   caf::anon_send(coordinator.actor, actors::follow_atom_v, inbox.address());
   const auto go = [&]() -> Result<int> {
-    STARLING_TRY(events, open_events(command, job));
+    std::optional<Spectator> spectator;
+    if (!command.child) {
+      spectator.emplace(job);
+      spectator->begins_at(from);
+    }
+    STARLING_TRY(events, open_events(command, job, spectator));
     if (!command.child) {
       event::Started started = start_of(job);
       started.from = from;
@@ -279,7 +285,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
       started.coordinator = command.name;
       STARLING_TRY(events->start(std::move(started)));
     }
-    Follower follower(command, job, *events);
+    Follower follower(command, job, *events, spectator);
     if (!remark.empty()) {
       STARLING_TRY(events->write(event::Warning{remark}));
       follower.show_warning(remark);

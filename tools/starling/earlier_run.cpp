@@ -15,6 +15,7 @@
 
 #include "core/base/exit.h"
 #include "core/observe/event_reader.h"
+#include "tools/starling/divergence.h"
 #include "tools/starling/exit.h"
 
 namespace starling::tools {
@@ -163,10 +164,21 @@ std::optional<event::Done> finished_run(const std::string& folder, const Job& jo
 }
 
 int tell_finished(const event::Done& done, const std::string& folder) {
+  Divergence divergence;
+  std::ifstream file(fs::path(folder) / kEvents, std::ios::binary);
+  for (std::string text; std::getline(file, text);) {
+    const auto line = read_event(text);
+    if (!line || !line.value().event) continue;
+    if (const auto* started = std::get_if<event::Started>(&*line.value().event))
+      divergence.begins_at(started->from);
+    if (const auto* step = std::get_if<event::StepPassed>(&*line.value().event))
+      divergence.take(step->record);
+  }
   std::printf("done before: version %llu, digest %s, in %s\n",
               static_cast<unsigned long long>(done.version.value()), to_string(done.digest).c_str(),
               folder.c_str());
-  return kExitDone;
+  const std::string diverged = divergence.text();
+  return diverged.empty() ? kExitDone : fail(kExitRefuted, diverged);
 }
 
 std::string remove_keys_of_dead_runs(const std::string& folder) {

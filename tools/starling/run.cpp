@@ -84,6 +84,7 @@ class Run {
     start.data = run_.data;
     start.samples = run_.samples;
     start.from = from;
+    spectator_.begins_at(from);
     start.address = coordinators_->address();
     start.keys = run_.keys();
     STARLING_TRY(run_.events->start(std::move(start)));

@@ -9,7 +9,6 @@
 namespace starling::tools {
 namespace {
 
-constexpr std::uint64_t kDiverged = 10;                   // steps in a row
 constexpr std::size_t kLossesMax = std::size_t{1} << 16;  // 1 MiB
 constexpr std::size_t kEpochsMax = 1000;                  // more lines than a picture has room for
 
@@ -33,8 +32,14 @@ Spectator::Spectator(const Job& job)
 void Spectator::show(const Event& event) {
   std::visit(
       Overloaded{
-          [&](const event::StepPassed& e) { show_step(e); },
-          [&](const event::EpochFormed& e) { show_epoch(e); },
+          [&](const event::StepPassed& e) {
+            if (count(e))
+              line_.step({e.record.version, e.record.loss, e.record.tokens, e.epoch, e.world,
+                          e.record.skipped});
+          },
+          [&](const event::EpochFormed& e) {
+            say("epoch " + mark(e).label + (e.cause.empty() ? "" : " (" + e.cause + ")"));
+          },
           [&](const event::WorkerChanged& e) {
             // Later the epoch says which workers have come.
             if (e.what != WorkerChange::kJoined || !epoch_seen())
@@ -55,11 +60,8 @@ void Spectator::show(const Event& event) {
             warn(std::to_string(e.lines) + " events are missing, as " + e.why);
           },
           // A warning says these when they happen, and doubt() at the end.
-          [&](const event::Tainted& e) { doubted_from_ = std::min(doubted_from_, e.first); },
-          [&](const event::Mismatch& e) {
-            doubted_from_ = std::min(doubted_from_, e.version);
-            ++mismatches_;
-          },
+          [&](const event::Tainted&) { remember(event); },
+          [&](const event::Mismatch&) { remember(event); },
           // These events are for files, and ends also for the caller of the run.
           [](const OneOf<event::Started, event::Continued, event::LedgerPassed,
                          event::LeaderElected, event::Exposed, event::CheckpointWritten,
@@ -68,7 +70,19 @@ void Spectator::show(const Event& event) {
       event);
 }
 
-void Spectator::show_epoch(const event::EpochFormed& epoch) {
+void Spectator::remember(const Event& event) {
+  if (const auto* started = std::get_if<event::Started>(&event)) begins_at(started->from);
+  if (const auto* step = std::get_if<event::StepPassed>(&event)) count(*step);
+  if (const auto* epoch = std::get_if<event::EpochFormed>(&event)) mark(*epoch);
+  if (const auto* tainted = std::get_if<event::Tainted>(&event))
+    doubted_from_ = std::min(doubted_from_, tainted->first);
+  if (const auto* mismatch = std::get_if<event::Mismatch>(&event)) {
+    doubted_from_ = std::min(doubted_from_, mismatch->version);
+    ++mismatches_;
+  }
+}
+
+EpochMark Spectator::mark(const event::EpochFormed& epoch) {
   // A prepared plan has no base: it begins about at the present version.
   const Version about = last_ ? *last_ + 1 : Version{0};
   const Version base = epoch.base.value_or(0);
@@ -76,13 +90,14 @@ void Spectator::show_epoch(const event::EpochFormed& epoch) {
                  to_string(epoch.id) + " " + to_string(epoch.kind) + ", " +
                      std::to_string(epoch.members.size()) +
                      (epoch.members.size() == 1 ? " worker" : " workers")};
-  say("epoch " + mark.label + (epoch.cause.empty() ? "" : " (" + epoch.cause + ")"));
-  if (epochs_.size() < kEpochsMax) epochs_.push_back(std::move(mark));
+  if (epochs_.size() < kEpochsMax) epochs_.push_back(mark);
+  return mark;
 }
 
-void Spectator::show_step(const event::StepPassed& step) {
+bool Spectator::count(const event::StepPassed& step) {
   const StepRecord& record = step.record;
-  if (last_ && record.version <= *last_) return;  // every member tells every step
+  divergence_.take(record);
+  if (last_ && record.version <= *last_) return false;  // every member tells every step
   last_ = record.version;
   world_ = step.world;
   if (steps_++ % every_ == 0) losses_.push_back({record.version, record.loss});
@@ -91,16 +106,7 @@ void Spectator::show_step(const event::StepPassed& step) {
     losses_.resize((losses_.size() + 1) / 2);
     every_ *= 2;
   }
-  line_.step({record.version, record.loss, record.tokens, step.epoch, step.world, record.skipped});
-}
-
-std::string Spectator::diverged() const {
-  const std::uint64_t skipped = line_.skipped_in_a_row();
-  if (skipped == 0 || (skipped < kDiverged && skipped < steps_)) return "";
-  return "diverged: the last " + std::to_string(skipped) +
-         " steps were skipped, each with a micro-batch that is not finite (NaN or infinity); the "
-         "model is that of version " +
-         std::to_string(*last_ + 1 - skipped);
+  return true;
 }
 
 std::string Spectator::doubt() const {
