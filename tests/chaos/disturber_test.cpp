@@ -157,6 +157,14 @@ TEST_CASE("a worker that dies with its guard is seen to, unless something else e
   }
 }
 
+TEST_CASE("what is held back has the time of the run, as what is done") {
+  Disturbed run({fault(&faults::kCheckpointFull)});
+  const judge::Deed deed = run.deed(0.25);
+  CHECK(deed.outcome == judge::Deed::Outcome::kHeldBack);
+  CHECK(deed.t == 1);
+  CHECK(deed.until_t == 1);
+}
+
 TEST_CASE("P5: what was done to a worker explains how its processes end") {
   constexpr int kGuard = 10, kWorker = 11;
   const auto player = [](void (*change)(Player&)) {

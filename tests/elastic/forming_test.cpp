@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace starling::elastic {
@@ -15,18 +16,20 @@ using namespace forming_command;
 
 constexpr std::uint64_t kLease = 1000;
 
-LeaderConfig config() {
+LeaderConfig config(std::vector<std::string> tensors) {
   LeaderConfig c;
   c.micro_batches = 4;
   c.steps = 100;
-  c.segments = 2;
+  c.segments = static_cast<SegmentId>(tensors.size());
+  c.tensors = std::move(tensors);
   c.wanted_workers = 2;
   c.lease_ms = c.report_deadline_ms = kLease;
   return c;
 }
 
 struct Two {
-  Two() {
+  // `tensors`: the name of each segment's.
+  explicit Two(std::vector<std::string> tensors = {"a", "b"}) : job(config(std::move(tensors))) {
     group.apply(JobStarted{});
     for (const std::uint64_t n : {1, 2}) {
       Joined joined;
@@ -43,7 +46,7 @@ struct Two {
     r.version = version;
     r.entered = entered;
     r.parameters_complete = version != kNoVersion;
-    r.copies.assign(2, version != kNoVersion);
+    r.copies.assign(job.segments, version != kNoVersion);
     roster.heard({n, Nonce(n)});
     roster.reported({n, Nonce(n)}, r);
     forming.reported(r);
@@ -83,7 +86,7 @@ struct Two {
     plan.reset();
   }
 
-  const LeaderConfig job = config();
+  const LeaderConfig job;
   Group group;
   Roster roster{{kLease, 50}, group, 1};
   Forming forming{job, group, roster, /*term=*/3};
@@ -170,6 +173,29 @@ TEST_CASE("forming: who holds up all others is left out if the others have what 
   REQUIRE(two.plan->members.size() == 1);
   CHECK(two.plan->members[0].who.nonce == 1);
   CHECK(two.plan->cause == "2 got nowhere");
+}
+
+// A tensor of several segments counts once, so that the line stays one whatever the model.
+TEST_CASE("forming: of the tensors that are lost the first is named and the others are counted") {
+  const struct {
+    std::vector<std::string> tensors;
+    const char* expected;
+  } cases[] = {
+      {{"a", "a"}, "state lost: no living worker has a current copy of a (held by 1, 2); there"},
+      {{"a", "b"}, "a current copy of a (held by 1, 2) and of 1 more; there is no checkpoint"},
+      {{"a", "a", "b", "c", "c", "d"}, " of a (held by 1, 2) and of 3 more; there is no checkpoint"},
+  };
+  for (const auto& c : cases) {
+    CAPTURE(c.expected);
+    Two two(c.tensors);
+    two.begin(5);
+    for (const std::uint64_t n : {1, 2}) two.roster.died(Death{{n, Nonce(n)}});
+    two.review();
+    REQUIRE(two.end.has_value());
+    CAPTURE(two.end->reason);
+    CHECK(two.end->code == 4);
+    CHECK(two.end->reason.find(c.expected) != std::string::npos);
+  }
 }
 
 TEST_CASE("forming: a start that too few come to ends the job") {
