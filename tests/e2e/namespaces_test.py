@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 from chaos_of import chaos, findings, report_of
-from harness import MINUTE, STARLING, main, processes_naming, require, wait_until
+from harness import MINUTE, STARLING, Skipped, main, processes_naming, require, wait_until
 
 
 STEPS = 3000  # long enough for whoever was cut off to be back, on a fast machine too
@@ -59,16 +59,14 @@ def why_impossible(place):
     return lines[0]
 
 
-def skips(place, name):
+def needs_namespaces(place):
     why = why_impossible(place)
     if why:
-        print(f"SKIPPED {name}: {why}", flush=True)
-    return bool(why)
+        raise Skipped(why)
 
 
 def a_worker_that_is_cut_off_in_a_network_is_left_out_and_comes_back(place):
-    if skips(place, "a_worker_that_is_cut_off_in_a_network_is_left_out_and_comes_back"):
-        return
+    needs_namespaces(place)
     plan = plan_with(place, "plan.toml", CUT)
     ended, out = chaos(place, place.job(), "--plan", plan, "--links", "namespaces", "--reference",
                        quiet_digest(place))
@@ -101,8 +99,7 @@ for_s = 2
 
 
 def two_that_are_apart_in_a_network_are_one_group_again(place):
-    if skips(place, "two_that_are_apart_in_a_network_are_one_group_again"):
-        return
+    needs_namespaces(place)
     plan = plan_with(place, "plan.toml", APART, steps=1500)
     ended, out = chaos(place, place.job(), "--plan", plan, "--links", "namespaces", "--reference",
                        quiet_digest(place, 1500))
@@ -124,8 +121,7 @@ def two_that_are_apart_in_a_network_are_one_group_again(place):
 
 
 def damaged_and_slow_links_go_with_namespaces(place):
-    if skips(place, "damaged_and_slow_links_go_with_namespaces"):
-        return
+    needs_namespaces(place)
     plan = plan_with(place, "plan.toml", """
 [[fault]]
 at_s = 0.3
@@ -176,8 +172,7 @@ def started(place, name, *options):
 
 
 def nothing_is_left_however_chaos_ends(place):
-    if skips(place, "nothing_is_left_however_chaos_ends"):
-        return
+    needs_namespaces(place)
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
         process, out, mine = started(place, f"{number}.toml")
         require(mine in interfaces(), f"no {mine} in {interfaces()}")

@@ -183,7 +183,8 @@ TEST_CASE("forming: of the tensors that are lost the first is named and the othe
   } cases[] = {
       {{"a", "a"}, "state lost: no living worker has a current copy of a (held by 1, 2); there"},
       {{"a", "b"}, "a current copy of a (held by 1, 2) and of 1 more; there is no checkpoint"},
-      {{"a", "a", "b", "c", "c", "d"}, " of a (held by 1, 2) and of 3 more; there is no checkpoint"},
+      {{"a", "a", "b", "c", "c", "d"},
+       " of a (held by 1, 2) and of 3 more; there is no checkpoint"},
   };
   for (const auto& c : cases) {
     CAPTURE(c.expected);
