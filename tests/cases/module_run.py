@@ -21,6 +21,23 @@ def a_module_and_a_link_train_as_a_file_does(place):
     require(module == digest, "another digest with -m")
 
 
+def a_path_may_have_a_blank_and_an_accent(place):
+    """That of the script, of what it imports, of its folder and of what the run writes."""
+    written(place, "mes données/modèle.py", HEAD)
+    written(place, "mes données/paquet_é/__init__.py", "")
+    written(place, "mes données/paquet_é/entraîner.py", "import modèle\nmodèle.train()\n")
+    script = written(place, "mes données/l'entraînement 1.py", "import modèle\nmodèle.train()\n")
+    plain = result(written(place, "plain.py", HEAD + "train()\n"), OUT=place.path("out-0"))
+    for variables in ({}, {"LC_ALL": "C"}):
+        out = place.path(f"mes données/sortie {len(variables)}")
+        require(result(script, WORKERS="2", OUT=out, **variables) == plain, f"another digest with {variables}")
+        require(os.path.exists(os.path.join(out, "model.safetensors")), "the model is not there")
+        name = os.path.basename(script)
+        require(result(name, folder=os.path.dirname(script), OUT=out + "-2", **variables) == plain, "in its folder")
+    module = result("-m", "paquet_é.entraîner", folder=place.path("mes données"), OUT=place.path("out-m"))
+    require(module == plain, "another digest with -m")
+
+
 def what_is_piped_in_needs_a_file(place):
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "STARLING": STARLING}
     for words, text in (["-"], HEAD + "train()\n"), (["-c", HEAD + "train()\n"], ""):

@@ -208,6 +208,22 @@ def who_still_loads_when_the_job_is_over_ends(place):
     require(False, "each one had joined before it was stopped")
 
 
+def who_comes_when_all_have_gone_is_told_why(place):
+    """The coordinators have ended with their job, and its keys are still here."""
+    job, keys, listen = place.job(steps=20, coordinator_timeout_ms=1500), place.path("keys"), f"127.0.0.1:{free_port()}"
+    starling("keys", "--out", keys)
+    coordinator = subprocess.Popen([STARLING, "coordinator", "--job", job, "--keys", keys, "--listen", listen, "--new",
+                                    "--state", place.path("state"), "--workers", "1"], stdout=subprocess.DEVNULL)
+    worker = ("worker", "--join", listen, "--keys", keys, "--job", job, "--save", "none")
+    first = starling(*worker)
+    require(first.returncode == 0 and coordinator.wait(300) == 0, first.stderr)
+    late = starling(*worker)
+    require(late.returncode == 3, f"exit code {late.returncode}: {late.stderr}")
+    (line,) = [line for line in late.stderr.splitlines() if line.startswith("starling: ")]
+    for word in ("no coordinator answered for 1500 ms", listen, "when a job is over they end as well"):
+        require(word in line, f"{word!r} is not in: {line}")
+
+
 def children_of(pid):
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
@@ -235,4 +251,5 @@ main(bad_input_is_one_line_and_exit_code_2, an_output_directory_is_used_once,
      ctrl_c_leaves_nothing_behind, a_killed_launcher_or_guard_leaves_nothing_behind,
      too_few_workers_is_exit_code_3, nobody_gets_in_with_another_key,
      parts_started_by_hand_train_as_run_does, the_end_is_a_line_of_its_own_on_a_terminal,
-     closed_streams_take_nothing_from_files, who_still_loads_when_the_job_is_over_ends, help_teaches)
+     closed_streams_take_nothing_from_files, who_still_loads_when_the_job_is_over_ends,
+     who_comes_when_all_have_gone_is_told_why, help_teaches)

@@ -185,6 +185,9 @@ def a_revoked_worker_is_shut_out_while_the_job_runs(place):
     require(out.returncode == 2 and "no longer let in" in said, f"{out.returncode} {said}")
     require(os.listdir(elsewhere) == ["model.safetensors.old"], "an older model is left under the job's name")
     require(any("worker-1 revoked" in text for text in parts.warnings()), parts.warnings())
+    without = wait_until(lambda: [e for e in parts.events("epoch") if e["kind"] == "forced"], "an epoch without it")
+    require(without[0]["cause"] == "worker-1 revoked", without[0])
+    require(sorted(m["name"] for m in without[0]["members"]) == ["worker-0", "worker-2"], without[0])
     again = starling("worker", "--join", parts.at, "--keys", parts.path("keys/worker-1"))
     require(again.returncode == 2, again.stderr)  # its file is gone
     added = starling("keys", "--add", "worker-9", "--keys", parts.keys, "--at", parts.at)

@@ -1,9 +1,13 @@
 """Workers that are killed, frozen or cut off: same bits, and a clear end if state is gone."""
+import os
 import random
+import shlex
 import signal
+import subprocess
 import sys
 
-from harness import LONG_LEASE_MS, main, require, same, wait_until
+from cluster import Cluster
+from harness import LONG_LEASE_MS, PATIENCE, main, require, same, wait_until, with_checkpoints
 
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 30)
 
@@ -82,6 +86,35 @@ def all_workers_killed_ends_too(place):
     run.end(code=4)
 
 
+def what_goes_on_after_lost_state_is_said(place):
+    """Nobody is started again, so the checkpoint that is there is for another run, whose command is printed."""
+    quiet = place.quiet(place.job(steps=600))
+    job = with_checkpoints(place.job(steps=600, start_timeout_ms=1000), place.path("checkpoints"), every=20)
+    run = place.run(job, "--workers", 2)
+    wait_until(lambda: run.events("checkpoint"), "a checkpoint")
+    run.kill_together(run.workers())
+    run.end(code=4)
+    newest = max(e["version"] for e in run.events("checkpoint"))
+    lines = run.text().strip().splitlines()
+    require(lines[-3].endswith(f"this goes on from the checkpoint of step {newest}:"), lines)
+    require(lines[-1].startswith("starling: state lost: "), lines)
+    again = subprocess.run(shlex.split(lines[-2]), cwd=place.folder, capture_output=True, text=True, timeout=PATIENCE)
+    require(again.returncode == 0 and quiet.digest() in again.stdout, f"{lines[-2]}: {again.stdout}{again.stderr}")
+
+
+def a_coordinator_says_what_goes_on_after_lost_state(place):
+    job = with_checkpoints(place.job(steps=100000, start_timeout_ms=1000), place.path("checkpoints"), every=20)
+    with Cluster(place, job, 1, 1) as cluster:
+        cluster.start_all()
+        wait_until(lambda: cluster.events(0, "checkpoint"), "a checkpoint")
+        os.kill(cluster.events(0, "worker")[0]["pid"], signal.SIGKILL)
+        require(cluster.coordinators[0].wait(PATIENCE) == 4, cluster.text())
+        newest = max(e["version"] for e in cluster.events(0, "checkpoint"))
+        require(f"a new group goes on from the checkpoint of step {newest}: this command with --resume --new" in
+                cluster.text(), cluster.text())
+
+
 main(a_killed_worker_changes_no_bit, two_workers_killed_at_once_change_no_bit,
      a_kill_is_noticed_at_once, a_frozen_worker_is_left_out_fenced_and_comes_back,
-     lost_state_ends_with_one_clear_line, all_workers_killed_ends_too)
+     lost_state_ends_with_one_clear_line, all_workers_killed_ends_too, what_goes_on_after_lost_state_is_said,
+     a_coordinator_says_what_goes_on_after_lost_state)

@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -199,13 +200,16 @@ class Follower {
     if (const auto* step = std::get_if<event::StepPassed>(&seen->event))
       if (step->record.version + 1 == job_.steps) last_step_seen_ = true;
     if (last_step_seen_ && held_) return take_end();
-    if (const auto* failed = std::get_if<event::Failed>(&seen->event))
+    if (const auto* restarted = std::get_if<event::Restarted>(&seen->event))
+      checkpoint_ = restarted->version;
+    if (const auto* complete = std::get_if<event::CheckpointWritten>(&seen->event))
+      checkpoint_ = std::max(checkpoint_.value_or(complete->version), complete->version);
+    if (const auto* failed = std::get_if<event::Failed>(&seen->event)) {
+      if (failed->code == kExitStateLost && checkpoint_) say_how_to_go_on(*checkpoint_);
       end(failed->code, failed->reason);
+    }
     if (const auto* ended = std::get_if<event::Ended>(&seen->event)) {
-      if (ended->checkpoint)
-        say("ended; a new group goes on from the checkpoint of step " +
-            std::to_string(*ended->checkpoint) +
-            ": this command with --resume --new, another --state and another --out");
+      if (ended->checkpoint) say_how_to_go_on(*ended->checkpoint);
       end(kExitSignal + ended->signal, ended->reason);
     }
     if (done) end_well(*done);
@@ -222,6 +226,11 @@ class Follower {
     STARLING_TRY(events_.write(event::Warning{over.reason}));
     end(over.code, over.reason);
     return ok();
+  }
+
+  void say_how_to_go_on(Version checkpoint) {
+    say("ended; a new group goes on from the checkpoint of step " + std::to_string(checkpoint) +
+        ": this command with --resume --new, another --state and another --out");
   }
 
   void end(int code, const std::string& reason) {
@@ -248,6 +257,7 @@ class Follower {
   std::optional<Clock::time_point> ended_;
   actors::Observed held_;  // a good end, until the last step is told; null: none
   Clock::time_point held_at_;
+  std::optional<Version> checkpoint_;  // the newest that is known
   bool last_step_seen_ = false;
   bool gone_ = false;  // this coordinator, not the job
   int code_ = 0;
