@@ -16,6 +16,18 @@ sys.path += [] if os.environ.get("STARLING_TEST_TORCH") else [os.path.join(SOURC
 
 from starling.proof import drawn  # noqa: E402
 
+# A net with a BatchNorm whose running statistics stand still, as those of a pretrained one do.
+NORMED = """
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4, affine=False)
+        self.norm.running_mean.fill_(0.25)
+        self.norm.running_var.fill_(2.0)
+        self.norm.eval()
+    def forward(self, x):
+        return super().forward(self.norm(x))
+"""
 # What a loss does, and what is said of it.
 IN_A_LOSS = {
     "clamped": ("""
@@ -74,6 +86,11 @@ def wrong(net, batch):
 }
 if os.environ.get("STARLING_TEST_TORCH"):
     IN_A_LOSS |= {
+        "normed": (NORMED + """
+def wrong(net, batch):
+    net.train()
+    return loss(net, batch)
+""", 'module "norm" is a BatchNorm1d, whose running statistics depend on which worker computes; freeze them (eval()'),
         "sparse": ("""
 class Net(Net):
     def __init__(self):
@@ -218,6 +235,27 @@ train(measured, built, metrics=["net", "body"])
     require([metrics for _, metrics, _ in found] == [(1.0, 0.0)] * 4, found)
 
 
+def statistics_that_stand_still_are_accepted(place):
+    """Of eval(), and of momentum=0, where each micro-batch has statistics of its own."""
+    if not os.environ.get("STARLING_TEST_TORCH"):
+        return
+    measure = """
+def measured(net, batch):
+    return loss(net, batch), {"mean": float(net.norm.running_mean[0]), "count": float(net.norm.num_batches_tracked),
+                              "on": float(net.norm.training)}
+train(measured, metrics=["mean", "count", "on"])
+"""
+    whole = computed(place, "evaluating", NORMED + measure)
+    require([metrics for _, metrics, _ in whole] == [(0.25, 0.0, 0.0)] * 4, whole)
+    moving = NORMED.replace("self.norm.eval()", "self.norm.momentum = 0.0")
+    # The counter counts within a pass alone.
+    still = computed(place, "momentum", moving + measure)
+    require([metrics for _, metrics, _ in still] == [(0.25, 1.0, 1.0)] * 4, still)
+    require([loss for loss, _, _ in still] != [loss for loss, _, _ in whole], "train() and eval() give the same")
+    refused(place, "moving", NORMED.replace("self.norm.eval()", "") + "train()\n",
+            'module "norm" is a BatchNorm1d, whose running statistics depend on which worker computes')
+
+
 def a_fork_of_the_script_does_not_hold_the_workers_socket(place):
     found = computed(place, "forks", """
 def forks(net, batch):
@@ -240,4 +278,5 @@ if __name__ == "__main__":
          what_cannot_be_compared_later_is_named,
          what_is_put_back_changes_no_bit,
          modes_are_as_build_has_left_them,
+         statistics_that_stand_still_are_accepted,
          a_fork_of_the_script_does_not_hold_the_workers_socket)

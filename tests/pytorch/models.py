@@ -58,6 +58,22 @@ class BatchNormed(Mlp):
         return self.layers(self.norm(x))
 
 
+class Frozen(nn.Module):
+    """A body that is trained elsewhere, with running statistics that stand still, and a new head."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2))
+        self.more = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32, momentum=0.0), nn.ReLU())
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(0.1), nn.Linear(128, 4))
+        nn.init.uniform_(self.body[1].running_mean)
+        nn.init.uniform_(self.body[1].running_var, 0.5, 2.0)
+        self.body.requires_grad_(False).eval()
+
+    def forward(self, x):
+        return self.head(self.more(self.body(x)))
+
+
 class Counting(Mlp):
     def __init__(self):
         super().__init__()
@@ -134,9 +150,10 @@ def build():
         return TRANSFORMERS[MODEL](), Tokens(512, 24, 128)
     if MODEL.startswith("sized-"):
         return sized(int(MODEL[6:])), classified((1024,))
-    data = {"cnn": lambda: classified((3, 8, 8)), "lstm": lambda: classified((12,), integer=True)}.get(
+    data = {"cnn": lambda: classified((3, 8, 8)), "frozen": lambda: classified((3, 8, 8)),
+            "lstm": lambda: classified((12,), integer=True)}.get(
         MODEL, lambda: classified((32,)))()
-    net = {"cnn": Cnn, "lstm": Lstm}.get(MODEL, Mlp)()
+    net = {"cnn": Cnn, "frozen": Frozen, "lstm": Lstm}.get(MODEL, Mlp)()
     if WRONG == "batchnorm":
         net = BatchNormed()
     if WRONG == "buffer":
@@ -220,7 +237,6 @@ def plain_losses(steps, order, out=None):
     torch.set_num_threads(1)
     seed_everything(1)
     net, data = build()
-    net.train()
     collate = torch.utils.data.default_collate
     decayed = [p for p in net.parameters() if p.dim() >= 2]
     others = [p for p in net.parameters() if p.dim() < 2]

@@ -2,7 +2,7 @@
 """PyTorch models, trained by Starling: the same digest for every number of workers and through kills of workers
 and of the processes that compute for them, and the losses of a loop of torch alone.
 
-  same_bits.py STARLING [--models mlp,cnn,lstm,gpt2,bert] [--workers 1,2,4,7] [--steps 60] [--kills 20]
+  same_bits.py STARLING [--models mlp,cnn,frozen,lstm,gpt2,bert] [--workers 1,2,4,7] [--steps 60] [--kills 20]
 
 Run it with an interpreter that has torch, transformers and the starling package (tools/test.sh --pytorch makes one).
 One line for each run; exit code 1 if a digest differs, a loss is off by more than 1e-6, or a process is left."""
@@ -261,7 +261,7 @@ PURPOSE_DATA_ORDER = 2
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("starling")
-    parser.add_argument("--models", default="mlp,cnn,lstm,gpt2,bert")
+    parser.add_argument("--models", default="mlp,cnn,frozen,lstm,gpt2,bert")
     parser.add_argument("--workers", default="1,2,4,7", type=lambda text: [int(w) for w in text.split(",")])
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--kills", type=int, default=20)

@@ -99,11 +99,20 @@ def check(net: Any, data: Any) -> None:
             raise Refused(f"parameter {name} has {p.dim()} dimensions; expected at most {DIMENSIONS_MAX}")
     _refuse_shared_memory(net, trained)
     for name, module in net.named_modules():
-        running = isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats
-        if running and module.training and module.running_mean is not None:
-            raise Refused(
-                f"{module_text(net, name)} is a {type(module).__name__}, whose running statistics depend on which"
-                " worker computes; use GroupNorm or LayerNorm, track_running_stats=False, or eval() in build()")
+        if _keeps_statistics(module) and module.momentum != 0:
+            raise Refused(_moving_statistics(net, name, module))
+
+
+def _keeps_statistics(module: nn.Module) -> bool:
+    """A BatchNorm whose passes write its running statistics."""
+    return (isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training and module.track_running_stats
+            and module.running_mean is not None)
+
+
+def _moving_statistics(net: nn.Module, name: str, module: nn.Module) -> str:
+    return (f"{module_text(net, name)} is a {type(module).__name__}, whose running statistics depend on which worker"
+            " computes; freeze them (eval() of this module in build(), and no train() in the loss), or use GroupNorm,"
+            " LayerNorm or track_running_stats=False")
 
 
 def module_text(net: nn.Module, name: str) -> str:
@@ -177,6 +186,10 @@ class Kept:
         self._tensors = [places[key] for places, key, _, _ in self._places]  # held, so that no other has its id
         self._known = self._versions()
         self._contents = [_content(t) for t in self._tensors]
+        # Beside statistics that are frozen by momentum=0 torch counts passes, which nothing reads.
+        self._counters = [(module.num_batches_tracked, module.num_batches_tracked.clone())
+                          for _, module in self._modules
+                          if _keeps_statistics(module) and module.num_batches_tracked is not None]
 
     def _training(self) -> list[bool]:
         return [module.training for _, module in self._modules]
@@ -191,8 +204,20 @@ class Kept:
             return known is None or known == now
         return known.shape == now.shape and torch.equal(known, now)
 
+    def _as_before(self, i: int, before: "tuple[int, int]", now: "tuple[int, int]") -> bool:
+        """A small tensor may be written to, with what was there."""
+        t = self._tensors[i]
+        if before != now:
+            whole = torch.is_tensor(self._contents[i]) and t.numel() * t.element_size() <= WHOLE_BYTES
+            if before[0] != now[0] or not whole or not self._same_content(i):
+                return False
+            self._known[i] = now
+        return self._same_content(i)
+
     def check(self) -> None:
         """Raises Refused for what differs from what build() has made."""
+        for counter, value in self._counters:
+            counter.copy_(value)
         for places, key, p, trained, name in self._parameters:
             now = places.get(key)
             if now is not p:
@@ -202,8 +227,11 @@ class Kept:
                 raise Refused(f"the loss has set requires_grad of parameter {name} to {p.requires_grad}, which would"
                               " differ from worker to worker; say in build() what is trained")
         for i, (before, after) in enumerate(zip(self._known, self._versions())):
-            if before != after or not self._same_content(i):
-                _, _, what, module = self._places[i]
+            if not self._as_before(i, before, after):
+                _, key, what, module = self._places[i]
+                owner = dict(self._modules)[module]
+                if isinstance(owner, nn.modules.batchnorm._BatchNorm) and key in owner._buffers:
+                    raise Refused(_moving_statistics(self._net, module, owner))
                 raise Refused(
                     f"the loss has changed {what} of {module_text(self._net, module)}, which would differ from worker"
                     " to worker; compute with what is constant, or make it a parameter that is trained")
