@@ -1,9 +1,22 @@
 #include "kernels/cpu/table.h"
 
+#include "core/base/check.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vector.h"
 
 namespace starling::kernels {
+
+void check(const Gemm& g) {
+  STARLING_CHECK(g.a != nullptr && g.b != nullptr && g.c != nullptr);
+  STARLING_CHECK(g.lda >= (g.a_transposed ? g.m : g.k));
+  STARLING_CHECK(g.ldb >= (g.b_transposed ? g.k : g.n));
+  STARLING_CHECK(g.ldc >= g.n);
+  STARLING_CHECK(g.add == nullptr || g.ldadd >= g.n);
+  STARLING_CHECK(g.add != g.c || g.ldadd == g.ldc);
+  STARLING_CHECK(g.trim != Trim::kLowerC || g.m == g.n);
+  STARLING_CHECK((g.trim != Trim::kLowerA && g.trim != Trim::kUpperA) || g.m == g.k);
+  STARLING_CHECK(g.scratch != nullptr && reinterpret_cast<std::uintptr_t>(g.scratch) % 64 == 0);
+}
 
 const KernelTable& avx2_kernels() {
   static const KernelTable table = vector_kernels_avx2("avx2", gemm_avx2);

@@ -48,6 +48,9 @@ inline constexpr std::size_t kGemmPackedB = 2048;
 inline constexpr std::size_t kGemmPackedA = 384;
 inline constexpr std::size_t kGemmScratch = kGemmChunk * (kGemmPackedB + kGemmPackedA + 64);
 
+// Holds a product to what Gemm says, for its caller.
+void check(const Gemm& gemm);
+
 struct LayerNormShape {
   std::size_t rows = 0, width = 0;
 };

@@ -13,10 +13,27 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/check.h"
 #include "core/base/exit.h"
 #include "kernels/cuda/launch.h"
 
 namespace starling::kernels::cuda {
+
+// Holds a product to what Product says. k may be 0, and then a and b may be null.
+static void check(const Product& p) {
+  const bool reads_aux = p.epilogue == Epilogue::kGelu || p.epilogue == Epilogue::kGeluBackward ||
+                         p.epilogue == Epilogue::kReluBackward;
+  STARLING_CHECK(p.m == 0 || p.n == 0 || p.c != nullptr);
+  STARLING_CHECK(p.k == 0 || (p.a != nullptr && p.b != nullptr));
+  STARLING_CHECK(p.lda >= (p.a_transposed ? p.m : p.k));
+  STARLING_CHECK(p.ldb >= (p.b_transposed ? p.k : p.n));
+  STARLING_CHECK(p.ldc >= p.n);
+  STARLING_CHECK(p.add == nullptr || p.ldadd >= p.n);
+  STARLING_CHECK(p.add != p.c || p.c == nullptr || p.ldadd == p.ldc);
+  STARLING_CHECK(!reads_aux || p.aux != nullptr);
+  STARLING_CHECK(p.in == Type::kF32 || p.out == Type::kF32 || p.in == p.out);
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -29,6 +46,7 @@ constexpr int kCandidates = 16;
 class OwnProducts final : public Products {
  public:
   void multiply(cudaStream_t stream, const Product& product) override {
+    check(product);
     cuda::multiply(stream, product);
   }
   PlanTable plans() const override { return {}; }
@@ -124,6 +142,7 @@ class LtProducts final : public Products {
   void pin(const PlanTable& table) { pinned_.insert(table.plans.begin(), table.plans.end()); }
 
   void multiply(cudaStream_t stream, const Product& product) override {
+    check(product);
     if (product.m == 0 || product.n == 0) return;
     const PlanKey key = key_of(product);
     auto found = made_.find(key);

@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/device/job_checks.h"
 
 namespace starling::kernels::cuda {
 namespace {
@@ -61,39 +62,46 @@ void CudaQueue::copy(void* to, const void* from, std::size_t bytes) {
 }
 
 void CudaQueue::add(const AddJob& job) {
+  kernels::check(job);
   device_.use();
   const Listed listed = uploaded(job.segments);
   cuda::add(stream_, job, listed, scratch(scratch_words(job, listed)));
 }
 
 void CudaQueue::gather(const GatherJob& job) {
+  kernels::check(job);
   device_.use();
   cuda::gather(stream_, job);
 }
 
 void CudaQueue::weigh(const WeighJob& job) {
+  kernels::check(job);
   device_.use();
   const Listed listed = uploaded(job.segments);
   cuda::weigh(stream_, job, listed, scratch(scratch_words(job, listed)));
 }
 
 void CudaQueue::sum(const SumJob& job) {
+  kernels::check(job);
   device_.use();
   cuda::sum(stream_, job);
 }
 
 void CudaQueue::wide_means(const WideJob& job) {
+  kernels::check(job);
   device_.use();
   cuda::wide_means(stream_, job);
 }
 
 void CudaQueue::squares(const SquaresJob& job) {
+  kernels::check(job);
   device_.use();
   const Listed listed = uploaded(job.segments);
   cuda::squares(stream_, job, listed, scratch(scratch_words(job, listed)));
 }
 
 void CudaQueue::apply(const ApplyJob& job) {
+  kernels::check(job);
   STARLING_CHECK(job.numbers.mine == nullptr);
   device_.use();
   const Listed listed = uploaded(job.segments);
@@ -101,11 +109,13 @@ void CudaQueue::apply(const ApplyJob& job) {
 }
 
 void CudaQueue::publish(const PublishJob& job) {
+  kernels::check(job);
   device_.use();
   cuda::publish(stream_, job, uploaded(job.segments));
 }
 
 void CudaQueue::checksum(const ChecksumJob& job) {
+  kernels::check(job);
   device_.use();
   const std::size_t seeds_bytes = job.segments.count * sizeof(*job.seeds);
   make_room(room_of(bytes_of(job.segments)) + room_of(seeds_bytes));
@@ -115,6 +125,7 @@ void CudaQueue::checksum(const ChecksumJob& job) {
 }
 
 void CudaQueue::digest(const DigestJob& job) {
+  kernels::check(job);
   device_.use();
   const Listed listed = uploaded(job.segments);
   cuda::digest(stream_, job, listed, scratch(scratch_words(job, listed)));

@@ -13,6 +13,7 @@
 #include "core/base/hash.h"
 #include "core/job/segment_values.h"
 #include "kernels/device/element.h"
+#include "kernels/device/job_checks.h"
 #include "kernels/grid/exact_mean.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/optim/optimizer.h"
@@ -125,6 +126,7 @@ void update_run(const ApplyJob& job, const Grid& grid, const Means& means, std::
 }  // namespace
 
 void run(const AddJob& job) {
+  check(job);
   const auto& kernels = block_kernels();
   std::vector<float> unscaled;
   // Returns the gradient of blocks from this one on, as they count.
@@ -160,21 +162,25 @@ void run(const AddJob& job) {
 }
 
 void run(const GatherJob& job) {
+  check(job);
   for (std::uint32_t i = 0; i < job.count; ++i)
     std::copy_n(job.gradient + element(job.blocks[i] - job.first_block), kBlock,
                 job.values + element(i));
 }
 
 void run(const WeighJob& job) {
+  check(job);
   for (std::uint32_t i = 0; i < job.segments.count; ++i)
     job.weighted[i] = weighted(job.segments.list[i], job.sums);
 }
 
 void run(const SumJob& job) {
+  check(job);
   for (std::uint64_t i = 0; i < job.elements; ++i) job.sums[i] = job.a[i] + job.b[i];
 }
 
 void run(const WideJob& job) {
+  check(job);
   std::uint32_t begin = 0;
   for (std::uint32_t i = 0; i < job.count; ++i) {
     const std::uint32_t block = job.blocks[i];
@@ -193,6 +199,7 @@ void run(const WideJob& job) {
 }
 
 void run(const SquaresJob& job) {
+  check(job);
   const Means means(job.totals, job.exponents, job.wide, job.micro_batches);
   SquareSum squares;
   std::array<float, kBlock> mean;
@@ -214,6 +221,7 @@ void run(const SquaresJob& job) {
 }
 
 void run(const ApplyJob& job) {
+  check(job);
   Grid grid(job.micro_batches);
   grid.limit_bits = job.limit_bits;
   grid.headroom_bits = job.headroom_bits;
@@ -232,6 +240,7 @@ void run(const ApplyJob& job) {
 }
 
 void run(const PublishJob& job) {
+  check(job);
   for (std::uint32_t i = 0; i < job.segments.count; ++i) {
     const SegmentBlocks& s = job.segments.list[i];
     const std::span<const float> weights(job.weights + element(s.first), element(s.count));
@@ -247,12 +256,14 @@ void run(const PublishJob& job) {
 }
 
 void run(const ChecksumJob& job) {
+  check(job);
   for (std::uint32_t i = 0; i < job.segments.count; ++i)
     job.checksums[i] =
         checksum_of(job.segments.list[i], job.exponents, job.arrays, job.seeds[i], job.first_block);
 }
 
 void run(const DigestJob& job) {
+  check(job);
   Bytes scratch;
   for (std::uint32_t i = 0; i < job.segments.count; ++i) {
     const SegmentBlocks& s = job.segments.list[i];

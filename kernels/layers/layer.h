@@ -77,6 +77,7 @@ struct Pass {
   }
   void multiply(Gemm g) const {
     g.scratch = gemm_scratch;
+    check(g);
     kernels.gemm(g);
   }
 };

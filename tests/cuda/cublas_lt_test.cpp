@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -18,6 +16,7 @@
 #include "tests/cuda/environment.h"
 #include "tests/cuda/fake_cublas_lt.h"
 #include "tests/cuda/products_rig.h"
+#include "tests/kernels/ending.h"
 
 namespace starling::kernels::cuda {
 namespace {
@@ -322,33 +321,6 @@ TEST_CASE("tables that lie beside the code are used where they fit") {
     products->multiply(nullptr, run.product());
     CHECK((plan_of(*products, run.product()).way == Way::kOwn) == (device == kDevice));
   }
-}
-
-// What a process that computes the product prints to stderr, and how it ends.
-struct Ending {
-  int status;
-  std::string text;
-};
-template <class Work>
-Ending ending_of(const Work& work) {
-  int ends[2];
-  REQUIRE(pipe(ends) == 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    work();
-    _exit(0);
-  }
-  close(ends[1]);
-  Ending ending{};
-  char some[256];
-  for (ssize_t got; (got = read(ends[0], some, sizeof some)) > 0;)
-    ending.text.append(some, static_cast<std::size_t>(got));
-  close(ends[0]);
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  ending.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return ending;
 }
 
 TEST_CASE("a pinned algorithm that fails ends the process with one line") {
