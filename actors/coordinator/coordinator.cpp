@@ -84,7 +84,7 @@ elastic::LeaderConfig leader_config(const CoordinatorOptions& options) {
   config.digest_every = job.digest_every;
   config.stop_on_nonfinite = job.on_nonfinite == NonFinite::kStop;
   config.stop_on_mismatch = job.on_mismatch == OnMismatch::kStop;
-  config.pure_model = !model_may_keep_state(job.model);
+  config.pure_model = !kind_of(job.model).may_keep_state;
   config.job_hash = job_hash(job);
   config.job_text = format_job(job);
   for (SegmentId s = 0; s < layout.segments(); ++s)

@@ -11,10 +11,9 @@ std::chrono::nanoseconds micro_batch_time(const Job& job, double slowness, Versi
                                           MicroBatch m, std::chrono::nanoseconds needed,
                                           double done) {
   using Duration = std::chrono::nanoseconds;
-  auto longest = needed;
-  if (const auto* synthetic = std::get_if<SyntheticSpec>(&job.model))
-    longest = std::max(longest, std::chrono::duration_cast<Duration>(
-                                    kernels::compute_time(*synthetic, job.seed, step, m) * done));
+  const auto longest =
+      std::max(needed, std::chrono::duration_cast<Duration>(
+                           kernels::compute_time(job.model, job.seed, step, m) * done));
   return std::chrono::duration_cast<Duration>(longest * slowness);
 }
 

@@ -33,7 +33,7 @@ Job with_fixed_schedule(Job job) {
 // Refuses jobs that need what GPUs do not have.
 Result<> check_job_for(const kernels::Device& device, const Job& job) {
   if (!device.has_arithmetic()) return ok();
-  if (std::holds_alternative<PythonSpec>(job.model))
+  if (kind_of(job.model).is_script)
     return Error(Code::kBadInput,
                  "isa is \"cuda\", but a script says itself where it computes, and its worker's "
                  "state is the host's; [job].isa");

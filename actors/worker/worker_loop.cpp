@@ -35,7 +35,7 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.stop_on_nonfinite = setup.job.on_nonfinite == NonFinite::kStop;
   config.loss_scale = loss_scale_rule(setup.job);
   config.recheck = {setup.job.recheck,
-                    model_may_keep_state(setup.job.model) ? kWatchedSteps : Version{0},
+                    kind_of(setup.job.model).may_keep_state ? kWatchedSteps : Version{0},
                     setup.job.seed};
   config.heartbeat_ms = std::max<std::uint64_t>(10, heartbeat_ms(setup.job));
   config.coordinator_timeout_ms = setup.job.coordinator_timeout_ms;

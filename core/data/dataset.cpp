@@ -27,9 +27,9 @@ Error bad(const std::string& what, const std::string& path) {
 }
 
 // Sequences of `context` tokens and one more for the last target.
-Result<std::uint64_t> sequences_in(std::uint64_t tokens, std::uint32_t context, const char* unit,
+Result<std::uint64_t> sequences_in(std::uint64_t tokens, std::uint64_t context, const char* unit,
                                    const std::string& path) {
-  if (tokens < std::uint64_t{context} + 1)
+  if (tokens < context + 1)
     return bad("must have at least " + std::to_string(context + 1) + " " + unit +
                    " (context + 1), has " + std::to_string(tokens),
                path);
@@ -119,11 +119,11 @@ class MappedDataset : public Dataset {
 
 class TextDataset : public MappedDataset {
  public:
-  static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const GptSpec& gpt) {
+  static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const ModelInput& input) {
     std::unique_ptr<TextDataset> set(new TextDataset);
     STARLING_TRY(source, BytesSource::open(spec.path, spec.extensions));
-    STARLING_TRY(samples, sequences_in(source->size(), gpt.context, "bytes", spec.path));
-    set->context_ = gpt.context;
+    STARLING_TRY(samples, sequences_in(source->size(), input.positions, "bytes", spec.path));
+    set->context_ = input.positions;
     STARLING_TRY(set->take(std::move(source), samples, spec.path));
     return std::unique_ptr<Dataset>(std::move(set));
   }
@@ -193,7 +193,7 @@ Result<ByteView> token_bytes(ByteView file, const std::string& path) {
 }
 
 // An embedding has a row for each token of the vocabulary and no more.
-Result<> check_vocabulary(ByteView tokens, std::uint32_t vocabulary, const std::string& path) {
+Result<> check_vocabulary(ByteView tokens, std::int64_t vocabulary, const std::string& path) {
   for (std::uint64_t i = 0; i < tokens.size() / 2; ++i) {
     const auto token = token_at(tokens, i);
     if (token >= vocabulary)
@@ -206,20 +206,20 @@ Result<> check_vocabulary(ByteView tokens, std::uint32_t vocabulary, const std::
 
 class TokenDataset : public MappedDataset {
  public:
-  static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const GptSpec& gpt) {
+  static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const ModelInput& input) {
     std::unique_ptr<TokenDataset> set(new TokenDataset);
     // Headers are no data: the same tokens in any form, in one file or many, are the same data.
     const auto payload = [&](ByteView file, const std::string& path) -> Result<ByteView> {
       STARLING_TRY(tokens, token_bytes(file, path));
-      STARLING_TRY(check_vocabulary(tokens, gpt.vocabulary, path));
+      STARLING_TRY(check_vocabulary(tokens, input.vocabulary, path));
       return tokens;
     };
     // A folder's files count only if they say that they are tokens: any file could be raw ones.
     const auto extensions =
         spec.extensions.empty() ? std::vector<std::string>{".bin"} : spec.extensions;
     STARLING_TRY(source, BytesSource::open(spec.path, extensions, payload));
-    STARLING_TRY(samples, sequences_in(source->size() / 2, gpt.context, "tokens", spec.path));
-    set->context_ = gpt.context;
+    STARLING_TRY(samples, sequences_in(source->size() / 2, input.positions, "tokens", spec.path));
+    set->context_ = input.positions;
     STARLING_TRY(set->take(std::move(source), samples, spec.path));
     return std::unique_ptr<Dataset>(std::move(set));
   }
@@ -240,11 +240,12 @@ class TokenDataset : public MappedDataset {
 // x and y lie in memory, so a file that changes later changes nothing.
 class ClassifiedDataset : public Dataset {
  public:
-  static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const MlpSpec& mlp) {
+  static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const ModelInput& input) {
     std::unique_ptr<ClassifiedDataset> set(new ClassifiedDataset);
-    STARLING_TRY(rows, read_classified(spec.path, mlp.sizes.front(), mlp.sizes.back()));
+    STARLING_TRY(rows, read_classified(spec.path, static_cast<std::uint32_t>(input.features),
+                                       static_cast<std::uint32_t>(input.classes)));
     set->rows_ = std::move(rows);
-    set->inputs_ = mlp.sizes.front();
+    set->inputs_ = input.features;
     set->samples_ = set->rows_.y.size();
     set->identity_ = identity_of(as_bytes(std::span<const float>(set->rows_.x))) +
                      identity_of(as_bytes(std::span<const std::int32_t>(set->rows_.y)));
@@ -312,24 +313,27 @@ class NumberedDataset : public Dataset {
   std::optional<Digest> content(const std::function<bool()>&) const override { return identity(); }
 };
 
+Result<std::unique_ptr<Dataset>> open_files(const DataSpec& spec, const ModelInput& input) {
+  // parse_job refuses what does not fit the model.
+  STARLING_CHECK((spec.kind == DataKind::kClassified) == !input.tokens());
+  if (spec.kind == DataKind::kClassified) return ClassifiedDataset::open(spec, input);
+  if (spec.kind == DataKind::kTokens) return TokenDataset::open(spec, input);
+  STARLING_CHECK(input.vocabulary == 256);
+  return TextDataset::open(spec, input);
+}
+
 Result<std::unique_ptr<Dataset>> open_kind(const Job& job) {
-  if (const auto* own = std::get_if<OwnSpec>(&job.model)) {
-    if (const auto* source = Named<OwnDataSource>::find(own->name))
-      return open_own_data(*source, *own, job.data.path);
-    return NumberedDataset::open(std::max<std::uint64_t>(1, own->samples));
-  }
-  if (const auto* python = std::get_if<PythonSpec>(&job.model))
-    return NumberedDataset::open(python->samples);
-  if (std::holds_alternative<SyntheticSpec>(job.model)) return EmptyDataset::open();
-  if (const auto* mlp = std::get_if<MlpSpec>(&job.model)) {
-    STARLING_CHECK(job.data.kind == DataKind::kClassified);  // parse_job refuses the rest
-    return ClassifiedDataset::open(job.data, *mlp);
-  }
-  const auto& gpt = std::get<GptSpec>(job.model);
-  STARLING_CHECK(job.data.kind != DataKind::kClassified);
-  if (job.data.kind == DataKind::kTokens) return TokenDataset::open(job.data, gpt);
-  STARLING_CHECK(gpt.vocabulary == 256);
-  return TextDataset::open(job.data, gpt);
+  STARLING_TRY(own, open_own_data(job));
+  if (own) return std::move(own);
+  if (const auto input = input_of(job.model)) return open_files(job.data, *input);
+  return std::visit(
+      [](const auto& spec) {
+        if constexpr (requires { spec.samples; })
+          return NumberedDataset::open(std::max<std::uint64_t>(1, spec.samples));
+        else
+          return EmptyDataset::open();
+      },
+      job.model);
 }
 
 }  // namespace

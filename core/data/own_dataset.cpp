@@ -135,9 +135,11 @@ class OwnDataset : public Dataset {
 
 }  // namespace
 
-Result<std::unique_ptr<Dataset>> open_own_data(const OwnDataSource& source, const OwnSpec& spec,
-                                               const std::string& path) {
-  return OwnDataset::open(source, spec, path);
+Result<std::unique_ptr<Dataset>> open_own_data(const Job& job) {
+  const auto* spec = std::get_if<OwnSpec>(&job.model);
+  const auto* source = spec ? Named<OwnDataSource>::find(spec->name) : nullptr;
+  if (source == nullptr) return std::unique_ptr<Dataset>();
+  return OwnDataset::open(*source, *spec, job.data.path);
 }
 
 }  // namespace starling

@@ -2,7 +2,6 @@
 // Data that an application brings for its own model, as a data set.
 
 #include <memory>
-#include <string>
 
 #include "core/base/result.h"
 #include "core/data/dataset.h"
@@ -10,12 +9,12 @@
 
 namespace starling {
 
-// Opens the data as the model's options and [data] path say. Where the application gives no
+// Opens the data of the job's own model as its options and [data] path say; null: it is another kind
+// of model, or the application brings no data for it. Where the application gives no
 // identity, a digest of 256 samples is one, spread over all and each read twice, and content() reads
 // the rest.
 // Errors: kBadInput  the application's, also what it throws; there is no sample; a sample has not
 //                    the size of sample 0, or is another one when it is read again.
-Result<std::unique_ptr<Dataset>> open_own_data(const OwnDataSource& source, const OwnSpec& spec,
-                                               const std::string& path);
+Result<std::unique_ptr<Dataset>> open_own_data(const Job& job);
 
 }  // namespace starling

@@ -24,22 +24,6 @@ std::string hex(std::uint64_t value) {
   return text;
 }
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    char escape[8];
-    if (c == '"' || c == '\\') {
-      (out += '\\') += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 // cos(pi x) for x in [0, 1] from additions and products alone: libm's cos may differ in the last
 // bit between two machines, and every worker must have the same learning rate.
 double cos_pi(double x) {
@@ -54,33 +38,7 @@ double cos_pi(double x) {
   return sum;
 }
 
-// Writes the line only if there are texts.
-std::string texts_line(const std::string& key, const std::vector<std::string>& texts) {
-  std::string line;
-  for (const std::string& text : texts) line += (line.empty() ? key + " = [" : ", ") + quoted(text);
-  return line.empty() ? line : line + "]\n";
-}
-
-// Writes what a script's model has beside its tensors, where that is chosen.
-std::string script_lines(const PythonSpec& python) {
-  std::string lines = texts_line("metrics", python.metrics);
-  if (!python.module.empty()) lines += "module = " + quoted(python.module) + "\n";
-  lines += texts_line("arguments", python.arguments) + texts_line("text", python.text);
-  if (python.call != 1) lines += "call = " + std::to_string(python.call) + "\n";
-  if (!python.at.empty()) lines += "at = " + quoted(python.at) + "\n";
-  lines += texts_line("earlier", python.earlier);
-  if (!python.started.empty()) lines += "started = " + quoted(python.started) + "\n";
-  return lines;
-}
-
 }  // namespace
-
-const std::vector<std::string>& metric_names(const ModelSpec& model) {
-  static const std::vector<std::string> none;
-  if (const auto* python = std::get_if<PythonSpec>(&model)) return python->metrics;
-  if (const auto* own = std::get_if<OwnSpec>(&model)) return own->metrics;
-  return none;
-}
 
 std::string format_job(const Job& job) {
   std::ostringstream out;
@@ -97,41 +55,8 @@ std::string format_job(const Job& job) {
   if (job.offload != Offload::kNone)
     out << "offload = \"" << word_of(kOffloads, int(job.offload)) << "\"\n";
   if (job.recompute) out << "recompute = true\n";
-  out << "\n[model]\n";
-  if (const auto* gpt = std::get_if<GptSpec>(&job.model)) {
-    out << "kind = \"gpt\"\nlayers = " << gpt->layers << "\nheads = " << gpt->heads
-        << "\nwidth = " << gpt->width << "\ncontext = " << gpt->context
-        << "\nvocabulary = " << gpt->vocabulary << "\n";
-  } else if (const auto* mlp = std::get_if<MlpSpec>(&job.model)) {
-    out << "kind = \"mlp\"\nsizes = [";
-    const char* comma = "";
-    for (const auto size : mlp->sizes) out << std::exchange(comma, ", ") << size;
-    out << "]\n";
-  } else if (const auto* python = std::get_if<PythonSpec>(&job.model)) {
-    out << "kind = \"python\"\nscript = " << quoted(python->script)
-        << "\nsamples = " << python->samples << "\ntensors = [";
-    const char* comma = "";
-    for (const auto& tensor : python->tensors) out << std::exchange(comma, ", ") << quoted(tensor);
-    out << "]\npatience_s = " << python->patience_s << "\n" << script_lines(*python);
-  } else if (const auto* own = std::get_if<OwnSpec>(&job.model)) {
-    out << "kind = \"own\"\nname = " << quoted(own->name) << "\ntensors = [";
-    const char* comma = "";
-    for (const auto& tensor : own->tensors) out << std::exchange(comma, ", ") << quoted(tensor);
-    out << "]\nsamples = " << own->samples << "\noptions = {";
-    comma = " ";
-    for (const auto& [key, value] : own->options)
-      out << std::exchange(comma, ", ") << quoted(key) << " = " << number_text(value);
-    out << " }\n" << texts_line("metrics", own->metrics);
-  } else {
-    const auto& synthetic = std::get<SyntheticSpec>(job.model);
-    out << "kind = \"synthetic\"\nparameters = " << synthetic.parameters
-        << "\ncompute_ms = " << number_text(synthetic.compute_ms)
-        << "\njitter = " << number_text(synthetic.jitter) << "\nslow = [";
-    const char* comma = "";
-    for (const double factor : synthetic.slow)
-      out << std::exchange(comma, ", ") << number_text(factor);
-    out << "]\n";
-  }
+  out << "\n[model]\nkind = \"" << kind_of(job.model).word << "\"\n";
+  std::visit([&out](const auto& spec) { spec.write(out); }, job.model);
   const OptimizerSpec& o = job.optimizer;
   out << "\n[optimizer]\nkind = \"" << word_of(kOptimizers, int(o.kind))
       << "\"\npeak_rate = " << number_text(o.peak_rate) << "\nfloor = " << number_text(o.floor)
@@ -150,15 +75,10 @@ std::string format_job(const Job& job) {
   }
   if (o.kind != OptimizerKind::kAdam)
     out << "weight_decay = " << number_text(o.weight_decay) << "\n";
-  if (takes_data(job.model)) {
+  if (input_of(job.model)) {
     out << "\n[data]\nkind = \"" << word_of(kData, int(job.data.kind))
         << "\"\npath = " << quoted(job.data.path) << "\n";
-    if (!job.data.extensions.empty()) {
-      out << "extensions = [";
-      const char* comma = "";
-      for (const auto& e : job.data.extensions) out << std::exchange(comma, ", ") << quoted(e);
-      out << "]\n";
-    }
+    out << texts_line("extensions", job.data.extensions);
   } else if (!job.data.path.empty()) {
     out << "\n[data]\npath = " << quoted(job.data.path) << "\n";
   }
@@ -196,13 +116,11 @@ Job essence_of(const Job& job) {
   const Job neutral;
   essence.name.clear();
   essence.data.path.clear();
-  if (auto* synthetic = std::get_if<SyntheticSpec>(&essence.model))
-    *synthetic = {.parameters = synthetic->parameters};
-  if (auto* python = std::get_if<PythonSpec>(&essence.model)) {
-    python->script.clear();
-    python->patience_s = PythonSpec{}.patience_s;
-    python->started.clear();
-  }
+  std::visit(
+      [](auto& spec) {
+        if constexpr (requires { spec.drop_idle(); }) spec.drop_idle();
+      },
+      essence.model);
   essence.replicas = neutral.replicas;
   essence.on_nonfinite = neutral.on_nonfinite;
   essence.recompute = neutral.recompute;
@@ -249,13 +167,11 @@ Job state_essence_of(const Job& job) {
   Job essence = essence_of(job);
   essence.steps = 0;
   essence.digest_every = 0;
-  if (auto* python = std::get_if<PythonSpec>(&essence.model)) {
-    python->module.clear();
-    python->arguments.clear();
-    python->text.clear();
-    python->at.clear();
-    python->earlier.clear();
-  }
+  std::visit(
+      [](auto& spec) {
+        if constexpr (requires { spec.drop_texts(); }) spec.drop_texts();
+      },
+      essence.model);
   return essence;
 }
 
@@ -290,42 +206,6 @@ std::vector<std::string> state_differences(const Job& a, const Job& b) {
   for (const auto& [key, unused] : all)
     if (value(in_a, key) != value(in_b, key))
       differences.push_back(key + " is " + value(in_a, key) + " and " + value(in_b, key));
-  return differences;
-}
-
-std::string script_differences(const Job& was, const Job& now) {
-  const auto* before = std::get_if<PythonSpec>(&was.model);
-  const auto* after = std::get_if<PythonSpec>(&now.model);
-  if (before == nullptr || after == nullptr) return {};
-  const auto hashes = [](const std::vector<std::string>& text) {
-    std::map<std::string, std::string> by_file;
-    for (const std::string& entry : text) {
-      const auto colon = std::min(entry.rfind(':'), entry.size());
-      by_file[entry.substr(0, colon)] = entry.substr(colon);
-    }
-    return by_file;
-  };
-  const auto then = hashes(before->text), here = hashes(after->text);
-  std::map<std::string, std::string> all = then;
-  all.insert(here.begin(), here.end());
-  std::string differences;
-  const auto add = [&](const std::string& what) {
-    differences += (differences.empty() ? "" : ", ") + what;
-  };
-  for (const auto& [file, unused] : all) {
-    const auto a = then.find(file), b = here.find(file);
-    if (a == then.end() || b == here.end())
-      add(file + (a == then.end() ? " is new" : " is not there any more"));
-    else if (a->second != b->second)
-      add(file + " has another text");
-  }
-  if (before->arguments != after->arguments) {
-    const auto shown = [](const std::vector<std::string>& arguments) {
-      const std::string line = texts_line("", arguments);
-      return line.empty() ? "[]" : line.substr(3, line.size() - 4);
-    };
-    add("the arguments are " + shown(after->arguments) + " and were " + shown(before->arguments));
-  }
   return differences;
 }
 

@@ -3,75 +3,15 @@
 // pure value that every process of a run has alike.
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "core/base/ids.h"
 #include "core/base/loss_scale.h"
 #include "core/base/result.h"
+#include "core/job/models/table.h"
 
 namespace starling {
-
-struct GptSpec {
-  std::uint32_t layers = 4, heads = 4, width = 128, context = 128, vocabulary = 256;
-  bool operator==(const GptSpec&) const = default;
-};
-
-// Dense layers sizes[0] -> ... -> sizes.back(), ReLU between, softmax cross entropy at the end.
-struct MlpSpec {
-  std::vector<std::uint32_t> sizes;
-  bool operator==(const MlpSpec&) const = default;
-};
-
-// No network: a gradient from random numbers and the parameters (kernels/models/synthetic.h). A
-// pass waits for its compute time. Takes no data.
-struct SyntheticSpec {
-  std::uint64_t parameters = 1'000'000;
-  double compute_ms = 0;     // of one micro-batch
-  double jitter = 0;         // fraction by which it varies, up or down, from one to the next
-  std::vector<double> slow;  // by how much worker-0, worker-1, ... is slower; 1 for all others
-  bool operator==(const SyntheticSpec&) const = default;
-};
-inline constexpr std::uint64_t kSyntheticParametersMin = 1000;
-inline constexpr double kSlownessMax = 1000;
-
-// A model of the user's script, in PyTorch; the script brings its data too.
-struct PythonSpec {
-  std::string script;                // of this machine; a relative path is relative to the job file
-  std::uint64_t samples = 0;         // of the data
-  std::vector<std::string> tensors;  // parameters in their order: "encoder.weight:64x128", "scale:"
-  std::vector<std::string> metrics;  // names of what the loss gives beside it
-  std::uint64_t patience_s = 300;    // for a pass before anything is known of how long one takes
-  // The arguments that make the script compute what it computes (tools/python/starling/script.py).
-  std::string module;                  // its name if it is run as `python -m NAME`; empty: a file
-  std::vector<std::string> arguments;  // sys.argv[1:] in every process
-  std::vector<std::string>
-      text;                // files in its folder and their hashes: "train.py:0123456789abcdef"
-  std::uint32_t call = 1;  // which of its calls of starling.train() or starling.Job is meant,
-  std::string at;          // and where that is: "train.py:31"
-  std::vector<std::string> earlier;  // what the calls before it came to, JSON
-  std::string
-      started;  // what only the process knows that a person has started, JSON; no part of hashes
-  bool operator==(const PythonSpec&) const = default;
-};
-
-// A model that an application brings (kernels/models/own.h), and maybe its data (core/data/own_data.h).
-struct OwnSpec {
-  std::string name;                       // under which it is brought
-  std::vector<std::string> tensors;       // as of PythonSpec; empty: as the application says
-  std::uint64_t samples = 0;              // of data that are only numbered; 0: the application's
-  std::vector<std::string> metrics;       // names of what the model measures beside the loss
-  std::map<std::string, double> options;  // for the application
-  double option(const std::string& key, double otherwise) const {
-    const auto it = options.find(key);
-    return it == options.end() ? otherwise : it->second;
-  }
-  bool operator==(const OwnSpec&) const = default;
-};
-
-using ModelSpec = std::variant<GptSpec, MlpSpec, SyntheticSpec, PythonSpec, OwnSpec>;
 
 enum class OptimizerKind : std::uint8_t { kAdamW = 1, kAdam, kSgd, kOwn };
 
@@ -163,7 +103,7 @@ struct Job {
   std::uint32_t micro_batch_sequences = 4;  // sequences (or samples) of a micro-batch
   ModelSpec model = GptSpec{};
   OptimizerSpec optimizer;
-  DataSpec data;               // of a model that takes_data()
+  DataSpec data;               // of a model with an input_of(), or that may bring data
   std::uint32_t replicas = 2;  // r, wanted copies besides the owner's
   NonFinite on_nonfinite = NonFinite::kSkip;
   Precision precision = Precision::kFp32;
@@ -187,20 +127,6 @@ struct Job {
   CheckpointSpec checkpoint;
   bool operator==(const Job&) const = default;
 };
-
-// Names of what passes measure beside the loss (MicroBatchResult::metrics); at most kMetricsMax.
-const std::vector<std::string>& metric_names(const ModelSpec& model);
-
-// Whether a job with this model has a [data] section.
-inline bool takes_data(const ModelSpec& model) {
-  return std::holds_alternative<GptSpec>(model) || std::holds_alternative<MlpSpec>(model);
-}
-
-// Whether a gradient of this model may depend on more than step, micro-batch and parameters: a script
-// or an application may keep state from one pass to the next.
-inline bool model_may_keep_state(const ModelSpec& model) {
-  return std::holds_alternative<PythonSpec>(model) || std::holds_alternative<OwnSpec>(model);
-}
 
 // Reads, checks and resolves a job file. Errors (kBadInput) name key, value and what was expected;
 // unknown keys are errors with the nearest known one. `base` is the folder for relative paths.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -11,9 +10,7 @@
 
 #include "core/base/data_files.h"
 #include "core/base/file_system.h"
-#include "core/base/step_record.h"
 #include "core/job/job.h"
-#include "core/job/layout.h"
 #include "core/job/script_words.h"
 #include "core/job/section.h"
 
@@ -25,12 +22,7 @@ using namespace job_words;
 
 constexpr std::uint64_t kJobFileBytesMax = 1 << 20;
 constexpr std::uint64_t kStepsMax = 0xffff'ffff;  // what a random number's counter holds
-constexpr std::uint64_t kParametersMax = 1ull << 36;
-constexpr std::size_t kParserTextMax = 240;  // what the TOML library says of a mistake
-constexpr std::uint64_t kSamplesMax = 1ull << 48;
-constexpr std::size_t kTensorsMax = 65536;
-constexpr const char* kTooLarge = "the model must have at most 2^36 parameters, has more";
-constexpr std::uint64_t kMicroBatchTokensMax = 1ull << 26;  // sequences * context
+constexpr std::size_t kParserTextMax = 240;       // what the TOML library says of a mistake
 
 void read_loss_scale(Section& s, Job& job) {
   std::uint32_t scale = 1u << job.loss_scale;
@@ -73,188 +65,29 @@ void read_job(Section s, Job& job) {
   s.finish();
 }
 
-void read_gpt(Section& s, const Job& job, GptSpec& gpt) {
-  s.integer("layers", gpt.layers, 1, 1024, true);
-  s.integer("heads", gpt.heads, 1, 1024, true);
-  s.integer("width", gpt.width, 1, 65536, true);
-  s.integer("context", gpt.context, 1, 65536, true);
-  s.integer("vocabulary", gpt.vocabulary, 2, 1 << 20, true);
-  if (!s.good()) return;
-  if (gpt.width % gpt.heads != 0) {
-    s.wrong("width", "width must be a multiple of heads (" + std::to_string(gpt.heads) + "), is " +
-                         std::to_string(gpt.width));
-  }
-  const std::uint64_t c = gpt.width;
-  const std::uint64_t parameters = (std::uint64_t{gpt.vocabulary} + gpt.context) * c +
-                                   gpt.layers * (12 * c * c + 13 * c) + 2 * c;
-  if (parameters > kParametersMax) {
-    s.wrong("width",
-            "the model must have at most 2^36 parameters, has " + std::to_string(parameters));
-  }
-  if (std::uint64_t{job.micro_batch_sequences} * gpt.context > kMicroBatchTokensMax)
-    s.wrong("context",
-            "a micro-batch must have at most 2^26 tokens (sequences times context), has " +
-                std::to_string(std::uint64_t{job.micro_batch_sequences} * gpt.context));
-}
-
-void read_mlp(Section& s, const Job& job, MlpSpec& mlp) {
-  const toml::array* sizes = s.array("sizes", true, 64);
-  if (!sizes) return;
-  std::uint64_t parameters = 0;
-  for (const toml::node& node : *sizes) {
-    const auto* value = node.as_integer();
-    if (!value || value->get() < 1 || value->get() > 1 << 20)
-      return s.expected("sizes", node, "integers from 1 to 1048576");
-    const auto size = static_cast<std::uint32_t>(value->get());
-    if (!mlp.sizes.empty()) parameters += (mlp.sizes.back() + 1ull) * size;
-    mlp.sizes.push_back(size);
-  }
-  if (mlp.sizes.size() < 2 || mlp.sizes.back() < 2)
-    return s.wrong("sizes", "sizes must be at least [inputs, classes] with 2 classes or more, is " +
-                                shown(*sizes));
-  if (parameters > kParametersMax)
-    s.wrong("sizes",
-            "the model must have at most 2^36 parameters, has " + std::to_string(parameters));
-  if (std::uint64_t{job.micro_batch_sequences} * mlp.sizes.front() > kMicroBatchTokensMax)
-    s.wrong("sizes", "a micro-batch must have at most 2^26 inputs (sequences times inputs), has " +
-                         std::to_string(std::uint64_t{job.micro_batch_sequences} * mlp.sizes[0]));
-}
-
-void read_synthetic(Section& s, SyntheticSpec& synthetic) {
-  s.integer("parameters", synthetic.parameters, kSyntheticParametersMin, kParametersMax, true);
-  s.number("compute_ms", synthetic.compute_ms, 0, 3'600'000, /*above=*/false, /*required=*/true);
-  s.number("jitter", synthetic.jitter, 0, 1);
-  const toml::array* slow = s.array("slow", false, 4096);
-  if (!slow) return;
-  for (const toml::node& node : *slow) {
-    const auto factor = node.is_number() ? node.value<double>() : std::nullopt;
-    if (!factor || !(*factor >= 1) || !(*factor <= kSlownessMax))
-      return s.expected("slow", node, "numbers from 1.0 to " + number_text(kSlownessMax));
-    synthetic.slow.push_back(*factor);
-  }
-}
-
-// Errors are noted in `s`.
-std::vector<std::string> read_tensors(Section& s, bool required) {
-  std::vector<std::string> texts;
-  const toml::array* tensors = s.array("tensors", required, kTensorsMax);
-  if (!tensors) return texts;
-  std::uint64_t parameters = 0;
-  for (const toml::node& node : *tensors) {
-    const auto* value = node.as_string();
-    const auto tensor = value ? parse_tensor(value->get()) : std::nullopt;
-    if (!tensor) {
-      s.expected("tensors", node, "texts like \"encoder.weight:64x128\"");
-      return {};
-    }
-    parameters += tensor->elements();
-    if (parameters > kParametersMax) s.wrong("tensors", kTooLarge);
-    texts.push_back(value->get());
-  }
-  if (required && texts.empty()) s.wrong("tensors", "tensors must be at least one");
-  return texts;
-}
-
-std::vector<std::string> read_metrics(Section& s) {
-  std::vector<std::string> names;
-  const toml::array* metrics = s.array("metrics", false, kMetricsMax);
-  if (!metrics) return names;
-  for (const toml::node& node : *metrics) {
-    const auto* value = node.as_string();
-    if (!value || value->get().empty() || value->get().size() > 64) {
-      s.expected("metrics", node, "names of 1 to 64 bytes");
-      return {};
-    }
-    names.push_back(value->get());
-  }
-  return names;
-}
-
-// Reads texts that the Python package has written, and people may have.
-std::vector<std::string> read_texts(Section& s, const char* key, std::size_t count_max,
-                                    std::size_t bytes_max) {
-  std::vector<std::string> texts;
-  const toml::array* array = s.array(key, false, count_max);
-  if (!array) return texts;
-  for (const toml::node& node : *array) {
-    const auto* value = node.as_string();
-    if (!value || value->get().size() > bytes_max || value->get().find('\0') != std::string::npos) {
-      s.expected(key, node, "texts of at most " + std::to_string(bytes_max) + " bytes");
-      return {};
-    }
-    texts.push_back(value->get());
-  }
-  return texts;
-}
-
-void read_own(Section& s, OwnSpec& own) {
-  s.text("name", own.name, 64, true);
-  own.tensors = read_tensors(s, false);
-  own.metrics = read_metrics(s);
-  s.integer("samples", own.samples, 0, kSamplesMax);
-  const toml::table* options = s.table("options");
-  if (!options) return;
-  for (const auto& [key, node] : *options) {
-    const auto value = node.is_number() ? node.value<double>() : std::nullopt;
-    if (!value || !std::isfinite(*value))
-      return s.expected("options", node, "a table of numbers (files: [data] path)");
-    own.options.emplace(key.str(), *value);
-  }
-}
-
-// Whether it is a path of this machine; else the section is wrong. `what`: "a file or folder".
-bool path_of_this_machine(Section& s, const char* key, const std::string& path, const char* what) {
-  if (path.find("://") != std::string::npos)
-    s.wrong(key, std::string(key) + " must be " + what + " of this machine, is the address " +
-                     shown(path) + ", which nothing here understands");
-  else if (path.starts_with("~"))
-    s.wrong(key, std::string(key) + " is " + shown(path) +
-                     ", and ~ means no folder here: write the whole path");
-  return s.good();
-}
-
-void read_python(Section& s, const std::string& base, PythonSpec& python) {
-  s.text("script", python.script, 4096, true);
-  s.integer("samples", python.samples, 1, kSamplesMax, true);
-  s.integer("patience_s", python.patience_s, 1, 86400);
-  python.tensors = read_tensors(s, true);
-  python.metrics = read_metrics(s);
-  s.text("module", python.module, 512, false);
-  python.arguments = read_texts(s, "arguments", 1024, 4096);
-  python.text = read_texts(s, "text", 4096, 1024);
-  s.integer("call", python.call, 1, 65536);
-  s.text("at", python.at, 512, false);
-  python.earlier = read_texts(s, "earlier", 65536, 65536);
-  s.text("started", python.started, 4096, false);
-  if (!s.good() || !path_of_this_machine(s, "script", python.script, "a file")) return;
-  if (!python.earlier.empty() && python.earlier.size() + 1 != python.call)
-    return s.wrong("earlier", "earlier must be what the calls before call " +
-                                  std::to_string(python.call) + " came to, has " +
-                                  std::to_string(python.earlier.size()));
-  std::error_code error;
-  const fs::path path = fs::absolute(fs::path(base.empty() ? "." : base) / python.script, error);
-  if (!error) python.script = path.lexically_normal().string();
+// The keys of a kind of model are those that its reader asks for.
+std::vector<std::string> keys_of(ModelSpec model) {
+  const toml::table nothing;
+  std::optional<Error> failure;
+  Section section(nothing, "model", false, failure);
+  std::visit([&](auto& spec) { spec.read(section, Job{}, ""); }, model);
+  return section.known();
 }
 
 void read_model(Section s, const std::string& base, Job& job) {
-  enum : int { kGpt, kMlp, kSynthetic, kPython, kOwn };  // as in kModels
-  int kind = kGpt;
-  s.choice("kind", kind, kModels, true);
-  const std::string why = "to kind \"" + std::string(word_of(kModels, kind)) + "\"";
-  if (kind != kGpt) s.refuse({"layers", "heads", "width", "context", "vocabulary"}, why);
-  if (kind != kMlp) s.refuse({"sizes"}, why);
-  if (kind != kSynthetic) s.refuse({"parameters", "compute_ms", "jitter", "slow"}, why);
-  if (kind != kPython)
-    s.refuse(
-        {"script", "patience_s", "module", "arguments", "text", "call", "at", "earlier", "started"},
-        why);
-  if (kind != kOwn) s.refuse({"name", "options"}, why);
-  if (kind != kPython && kind != kOwn) s.refuse({"samples", "tensors", "metrics"}, why);
-  if (kind == kGpt) read_gpt(s, job, job.model.emplace<GptSpec>());
-  if (kind == kMlp) read_mlp(s, job, job.model.emplace<MlpSpec>());
-  if (kind == kSynthetic) read_synthetic(s, job.model.emplace<SyntheticSpec>());
-  if (kind == kOwn) read_own(s, job.model.emplace<OwnSpec>());
-  if (kind == kPython) read_python(s, base, job.model.emplace<PythonSpec>());
+  const std::vector<ModelSpec> kinds = all_kinds();
+  std::vector<Choice> words;
+  for (const ModelSpec& kind : kinds)
+    words.push_back({kind_of(kind).word, static_cast<int>(words.size())});
+  std::size_t chosen = 0;
+  s.choice("kind", chosen, words, true);
+  job.model = kinds[chosen];
+  const std::string why = "to kind \"" + std::string(kind_of(job.model).word) + "\"";
+  const auto own_keys = keys_of(job.model);
+  for (const ModelSpec& other : kinds)
+    for (const std::string& key : keys_of(other))
+      if (std::ranges::find(own_keys, key) == own_keys.end()) s.refuse({key.c_str()}, why);
+  std::visit([&](auto& spec) { spec.read(s, job, base); }, job.model);
   s.finish();
 }
 
@@ -345,19 +178,20 @@ void read_data(Section s, const std::string& base, const ModelSpec& model, DataS
     s.refuse({"extensions"}, "to kind \"" + std::string(word_of(kData, int(data.kind))) + "\"");
   }
   if (s.good()) {
-    const auto* gpt = std::get_if<GptSpec>(&model);
-    if (gpt && data.kind == DataKind::kClassified)
-      s.wrong("kind", "kind must be \"text\" or \"tokens\" for a gpt, is \"classified\"");
-    if (!gpt && data.kind != DataKind::kClassified)
-      s.wrong("kind", "kind must be \"classified\" for an mlp, is \"" +
+    const ModelInput input = *input_of(model);
+    const bool classified = data.kind == DataKind::kClassified;
+    if (input.tokens() == classified)
+      s.wrong("kind", std::string("kind must be ") +
+                          (classified ? "\"text\" or \"tokens\"" : "\"classified\"") + " for " +
+                          kind_of(model).with_article + ", is \"" +
                           std::string(word_of(kData, int(data.kind))) + "\"");
-    if (gpt && data.kind == DataKind::kText && gpt->vocabulary != 256)
+    if (data.kind == DataKind::kText && input.vocabulary != 256)
       s.wrong("kind", "kind \"text\" needs vocabulary = 256 in [model], is " +
-                          std::to_string(gpt->vocabulary));
-    if (gpt && data.kind == DataKind::kTokens && gpt->vocabulary > 65536)
+                          std::to_string(input.vocabulary));
+    if (data.kind == DataKind::kTokens && input.vocabulary > 65536)
       s.wrong("kind",
               "kind \"tokens\" holds 16-bit tokens and needs a vocabulary of at most 65536, is " +
-                  std::to_string(gpt->vocabulary));
+                  std::to_string(input.vocabulary));
     if (s.good()) resolve_path(s, base, data);
   }
   s.finish();
@@ -421,13 +255,13 @@ Result<Job> parse_job(const std::string& toml, const std::string& base) {
   read_job(Section(root, "job", true, failure), job);
   read_model(Section(root, "model", true, failure), base, job);
   read_optimizer(Section(root, "optimizer", true, failure), job, job.optimizer);
-  if (takes_data(job.model)) {
+  if (input_of(job.model)) {
     read_data(Section(root, "data", true, failure), base, job.model, job.data);
-  } else if (std::holds_alternative<OwnSpec>(job.model)) {
+  } else if (kind_of(job.model).may_bring_data) {
     read_own_data(Section(root, "data", false, failure), base, job.data);
   } else if (const toml::node* data = root.get("data"); data && !failure) {
     failure.emplace(Code::kBadInput, "section does not apply to a model of kind \"" +
-                                         std::string(word_of(kModels, int(job.model.index()))) +
+                                         std::string(kind_of(job.model).word) +
                                          "\"; [data], line " +
                                          std::to_string(data->source().begin.line));
   }

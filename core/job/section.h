@@ -189,10 +189,12 @@ class Section {
   }
   bool good() const { return !failure_ && !missing_; }
   bool there() const { return table_ != nullptr; }
+  // The keys that were asked for.
+  const std::vector<std::string>& known() const { return known_; }
 
  private:
   const toml::node* find(const char* key, bool required) {
-    known_.push_back(key);
+    if (std::ranges::find(known_, key) == known_.end()) known_.push_back(key);
     if (failure_) return nullptr;
     const toml::node* node = table_ ? table_->get(key) : nullptr;
     if (!node && required && !missing_)
@@ -215,5 +217,17 @@ class Section {
   std::optional<Error> missing_;  // the first
   std::optional<Error>& failure_;
 };
+
+// Whether it is a path of this machine; else the section is wrong. `what`: "a file or folder".
+inline bool path_of_this_machine(Section& s, const char* key, const std::string& path,
+                                 const char* what) {
+  if (path.find("://") != std::string::npos)
+    s.wrong(key, std::string(key) + " must be " + what + " of this machine, is the address " +
+                     shown(path) + ", which nothing here understands");
+  else if (path.starts_with("~"))
+    s.wrong(key, std::string(key) + " is " + shown(path) +
+                     ", and ~ means no folder here: write the whole path");
+  return s.good();
+}
 
 }  // namespace starling::job_words

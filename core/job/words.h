@@ -1,10 +1,12 @@
 #pragma once
-// How job files spell choices and numbers: shared by the reader and the writer of job files.
+// How job files spell choices, numbers and texts: shared by the reader and the writer of job files.
 
 #include <charconv>
+#include <cstdio>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/job/job.h"
 
@@ -15,8 +17,6 @@ struct Choice {
   int value;
   bool told = true;  // in the error for another word; false: only tests use this one
 };
-inline constexpr Choice kModels[] = {
-    {"gpt", 0}, {"mlp", 1}, {"synthetic", 2}, {"python", 3}, {"own", 4}};
 inline constexpr Choice kOptimizers[] = {{"adamw", static_cast<int>(OptimizerKind::kAdamW)},
                                          {"adam", static_cast<int>(OptimizerKind::kAdam)},
                                          {"sgd", static_cast<int>(OptimizerKind::kSgd)},
@@ -54,6 +54,36 @@ inline std::string number_text(double value) {
   std::string text(buffer, end);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";  // else TOML reads an integer
   return text;
+}
+
+// The text in TOML's quotes.
+inline std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    char escape[8];
+    if (c == '"' || c == '\\') {
+      (out += '\\') += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
+      out += escape;
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// "[a, b]" of what `text_of` makes of each value.
+template <class Values, class TextOf>
+std::string list_text(const Values& values, const TextOf& text_of) {
+  std::string list;
+  for (const auto& value : values) list += (list.empty() ? "" : ", ") + text_of(value);
+  return "[" + list + "]";
+}
+
+// The line of that key, or none if there are no texts.
+inline std::string texts_line(const std::string& key, const std::vector<std::string>& texts) {
+  return texts.empty() ? "" : key + " = " + list_text(texts, quoted) + "\n";
 }
 
 }  // namespace starling::job_words

@@ -32,7 +32,6 @@ bool end(const Event& event) {
 }  // namespace
 
 event::Started start_of(const Job& job) {
-  const auto* gpt = std::get_if<GptSpec>(&job.model);
   event::Started started;
   started.job = format_job(job);
   started.job_hash = job_hash(job);
@@ -41,8 +40,8 @@ event::Started start_of(const Job& job) {
   started.micro_batches = job.micro_batches;
   started.sequences = job.micro_batch_sequences;
   started.seed = job.seed;
-  started.tokens_per_step =
-      std::uint64_t{job.micro_batches} * job.micro_batch_sequences * (gpt ? gpt->context : 1);
+  started.tokens_per_step = std::uint64_t{job.micro_batches} * job.micro_batch_sequences *
+                            input_of(job.model).value_or(ModelInput{}).positions;
   return started;
 }
 

@@ -337,6 +337,7 @@ class DeviceHead : public DeviceLayer {
 
 DeviceLayers make_layers(const GptSpec& spec, const Layout& layout) {
   DeviceLayers layers;
+  if (spec.width / spec.heads > kHeadWidthMax) return layers;
   layers.push_back(std::make_unique<DeviceEmbedding>(spec, layout));
   for (std::uint32_t i = 0; i < spec.layers; ++i) {
     const std::string prefix = "h." + std::to_string(i) + ".";

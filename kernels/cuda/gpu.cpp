@@ -37,15 +37,17 @@ class NotedProducts : public Products {
 
 std::unique_ptr<NetMaker> make_net(const MakerSpec& spec, CudaDevice& device,
                                    std::unique_ptr<Products> products) {
-  const auto net = [&](const auto& model) {
-    return std::make_unique<NetMaker>(spec, device, std::move(products), input_of(model),
-                                      make_layers(model, spec.layout));
-  };
-  if (const auto* gpt = std::get_if<GptSpec>(&spec.model);
-      gpt && gpt->width / gpt->heads <= kHeadWidthMax)
-    return net(*gpt);
-  if (const auto* mlp = std::get_if<MlpSpec>(&spec.model)) return net(*mlp);
-  return nullptr;
+  DeviceLayers layers = std::visit(
+      [&](const auto& model) {
+        if constexpr (requires { make_layers(model, spec.layout); })
+          return make_layers(model, spec.layout);
+        else
+          return DeviceLayers();
+      },
+      spec.model);
+  if (layers.empty()) return nullptr;
+  return std::make_unique<NetMaker>(spec, device, std::move(products), *input_of(spec.model),
+                                    std::move(layers));
 }
 
 // Draws floats between -most and most.

@@ -111,6 +111,8 @@ class DeviceLayer {
 // Returns the number of the tensor of that name, which the layout must have.
 std::size_t tensor_named(const Layout& layout, const std::string& name);
 using DeviceLayers = std::vector<std::unique_ptr<DeviceLayer>>;
+// The kinds of models that a GPU computes, a line each; the host computes all others, and those of
+// which this returns none.
 DeviceLayers make_layers(const GptSpec& spec, const Layout& layout);
 DeviceLayers make_layers(const MlpSpec& spec, const Layout& layout);
 

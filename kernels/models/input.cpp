@@ -13,14 +13,6 @@ Result<> outside(const char* what, std::int64_t value, std::int64_t end) {
 
 }  // namespace
 
-Input input_of(const GptSpec& spec) {
-  return {spec.context, 0, spec.vocabulary, spec.vocabulary};
-}
-
-Input input_of(const MlpSpec& spec) {
-  return {1, spec.sizes.front(), 0, spec.sizes.back()};
-}
-
 Result<> check(const Input& input, const Batch& batch, std::uint32_t sequences) {
   const std::size_t n = batch.sequences * input.positions;
   if (batch.sequences != sequences)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/exception.h"
+#include "kernels/models/kinds.h"
 
 namespace starling::kernels {
 namespace {
@@ -52,7 +53,10 @@ Result<std::vector<TensorSpec>> tensors_of(const std::vector<std::string>& texts
   return tensors;
 }
 
-Result<std::unique_ptr<Model>> make_own_model(const OwnSpec& spec) try {
+// Makes the application's model, or, where it is not here but the job lists its tensors,
+// one that has tensors and cannot compute: enough for coordinators. Errors: kBadInput
+// neither; other tensors than the job's; an error or exception of the application's.
+MadeModel make(const OwnSpec& spec, const KernelTable&, bool) try {
   STARLING_TRY(tensors, tensors_of(spec.tensors));
   const auto* own = Named<OwnModel>::find(spec.name);
   if (own == nullptr && tensors.empty()) return not_here(spec);

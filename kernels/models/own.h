@@ -22,9 +22,4 @@ Result<> check_own_model(const OwnSpec& spec);
 // Reads tensors as job files spell them. Errors: kBadInput  a text that is none.
 Result<std::vector<TensorSpec>> tensors_of(const std::vector<std::string>& texts);
 
-// Makes the application's model, or, where it is not here but the job lists its tensors,
-// one that has tensors and cannot compute: enough for coordinators. Errors: kBadInput
-// neither; other tensors than the job's; an error or exception of the application's.
-Result<std::unique_ptr<Model>> make_own_model(const OwnSpec& spec);
-
 }  // namespace starling::kernels

@@ -8,6 +8,7 @@
 #include "core/base/check.h"
 #include "core/base/philox.h"
 #include "kernels/models/flat.h"
+#include "kernels/models/kinds.h"
 #include "kernels/models/synthetic_block.h"
 
 namespace starling::kernels {
@@ -155,15 +156,25 @@ class Synthetic : public Model {
 
 }  // namespace
 
+MadeModel make(const SyntheticSpec& spec, const KernelTable&, bool) {
+  if (spec.parameters >= kSyntheticParametersMin && spec.parameters <= kElementsMax)
+    return make_synthetic(spec);
+  return Error(Code::kBadInput, "parameters is " + std::to_string(spec.parameters) + "; expected " +
+                                    std::to_string(kSyntheticParametersMin) + " to " +
+                                    std::to_string(kElementsMax) + "; [model]");
+}
+
 std::unique_ptr<Model> make_synthetic(const SyntheticSpec& spec) {
   return std::make_unique<Synthetic>(spec);
 }
 
-std::chrono::nanoseconds compute_time(const SyntheticSpec& spec, std::uint64_t seed,
+std::chrono::nanoseconds compute_time(const ModelSpec& model, std::uint64_t seed,
                                       std::uint64_t step, MicroBatch m) {
+  const auto* spec = std::get_if<SyntheticSpec>(&model);
+  if (spec == nullptr) return {};
   const double u = uniform(random4(seed, Purpose::kComputeTime, step, m, 0)[0]);
-  const std::chrono::duration<double, std::milli> ms(spec.compute_ms *
-                                                     (1 + spec.jitter * (2 * u - 1)));
+  const std::chrono::duration<double, std::milli> ms(spec->compute_ms *
+                                                     (1 + spec->jitter * (2 * u - 1)));
   return std::chrono::duration_cast<std::chrono::nanoseconds>(ms);
 }
 

@@ -29,8 +29,9 @@ namespace starling::kernels {
 // tensors. Takes batches of any number of sequences and looks at `draw` only.
 std::unique_ptr<Model> make_synthetic(const SyntheticSpec& spec);
 
-// Returns how long micro-batch m takes: compute_ms, up to `jitter` of it more or less.
-std::chrono::nanoseconds compute_time(const SyntheticSpec& spec, std::uint64_t seed,
+// Returns how long micro-batch m takes: compute_ms, up to `jitter` of it more or less; 0 of a model
+// of another kind.
+std::chrono::nanoseconds compute_time(const ModelSpec& model, std::uint64_t seed,
                                       std::uint64_t step, MicroBatch m);
 
 }  // namespace starling::kernels

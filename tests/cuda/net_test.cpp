@@ -348,7 +348,7 @@ TEST_CASE("net: every product has whole packs, also those of an odd vocabulary")
   auto& device = dynamic_cast<CudaDevice&>(*rig.device);
   std::vector<Product> asked;
   NetMaker maker({model, rig.layout, Precision::kBf16, /*recompute=*/false, /*sequences=*/2},
-                 device, std::make_unique<Asked>(asked), input_of(spec),
+                 device, std::make_unique<Asked>(asked), spec.input(),
                  make_layers(spec, rig.layout));
   Array<float> parameters(device, rig.layout.elements());
   parameters.copy_in(maker.queue(), 0, rig.parameters);

@@ -191,8 +191,8 @@ TEST_CASE("synthetic: one contribution in some thousands goes to the side list")
 
 TEST_CASE("synthetic: compute time varies as far as the jitter says, alike on every worker") {
   using std::chrono::nanoseconds;
-  CHECK(compute_time({1000, 20, 0, {}}, 1, 2, 3) == std::chrono::milliseconds(20));
-  CHECK(compute_time({1000, 0, 1, {}}, 1, 2, 3) == nanoseconds(0));
+  CHECK(compute_time(SyntheticSpec{1000, 20, 0, {}}, 1, 2, 3) == std::chrono::milliseconds(20));
+  CHECK(compute_time(SyntheticSpec{1000, 0, 1, {}}, 1, 2, 3) == nanoseconds(0));
   const SyntheticSpec spec{1000, 20, 0.25, {}};
   nanoseconds shortest = std::chrono::hours(1), longest{0};
   for (MicroBatch m = 0; m < 1000; ++m) {

@@ -142,7 +142,7 @@ std::optional<Version> doubt_told_in(const std::string& folder) {
     const Event& event = *line.value().event;
     if (const auto* started = std::get_if<event::Started>(&event)) {
       const auto job = parse_job(started->job, "/");
-      if (job && !model_may_keep_state(job.value().model)) model_begun = started->from;
+      if (job && !kind_of(job.value().model).may_keep_state) model_begun = started->from;
     }
     const auto* failed = std::get_if<event::Failed>(&event);
     if (std::holds_alternative<event::Mismatch>(event) ||

@@ -210,10 +210,7 @@ class ReplayRun {
     evidence.reference_digest = command_.reference;
     if (!command_.reference.empty() || !evidence.loud.done) return 0;
     Job still = job_;
-    if (auto* synthetic = std::get_if<SyntheticSpec>(&still.model)) {
-      synthetic->compute_ms = synthetic->jitter = 0;
-      synthetic->slow.clear();
-    }
+    if (auto* synthetic = std::get_if<SyntheticSpec>(&still.model)) synthetic->drop_idle();
     STARLING_TRY(write_file(path("undisturbed.toml"), format_job(still)));
     auto options = stage_options();
     options.job_path = path("undisturbed.toml");

@@ -123,7 +123,7 @@ std::string resume_line(int argc, char** argv) {
 Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layout& layout) {
   if (!job.checkpoint.on())
     return Error(Code::kBadInput,
-                 std::holds_alternative<PythonSpec>(job.model)
+                 kind_of(job.model).is_script
                      ? "resume needs checkpoint= in starling.train(), the folder to go on from"
                      : "--resume needs a [checkpoint] section in the job file");
   const std::string& dir = job.checkpoint.dir;
@@ -147,12 +147,12 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
       return Error(Code::kBadInput, which + " is of another job: " + difference(m, job));
     }
     if (version >= job.steps)
-      return Error(Code::kBadInput, which + " leaves nothing to do, the job has " +
-                                        std::to_string(job.steps) + " steps; " +
-                                        (std::holds_alternative<PythonSpec>(job.model)
-                                             ? "command=(\"--steps\", \"..\") in starling.train()"
-                                             : "--steps") +
-                                        " says more");
+      return Error(
+          Code::kBadInput,
+          which + " leaves nothing to do, the job has " + std::to_string(job.steps) + " steps; " +
+              (kind_of(job.model).is_script ? "command=(\"--steps\", \"..\") in starling.train()"
+                                            : "--steps") +
+              " says more");
     found.push_back(m.checkpoint);
   }
   if (found.empty() && !versions.empty())
@@ -197,7 +197,7 @@ Result<OpenedCheckpoints> open_checkpoints(const Job& job, const Layout& layout,
       return Error(Code::kBadInput,
                    "checkpoint folder already has one of step " + std::to_string(versions.back()) +
                        ", expected an empty folder, or " +
-                       (std::holds_alternative<PythonSpec>(job.model)
+                       (kind_of(job.model).is_script
                             ? "resume=True in starling.train() (STARLING_RESUME=1, or --resume of "
                               "starling run)"
                             : "--resume") +

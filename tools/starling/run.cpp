@@ -279,7 +279,7 @@ class Run {
   void say_how_to_go_on() {
     if (!run_.job.checkpoint.on())
       return spectator_.say(
-          std::holds_alternative<PythonSpec>(run_.job.model)
+          kind_of(run_.job.model).is_script
               ? "ended; nothing of it is kept, as the script names no checkpoint="
               : "ended; nothing of it is kept, as the job file has no [checkpoint]");
     if (!newest_checkpoint())
@@ -287,7 +287,7 @@ class Run {
     say_if_gone();
     spectator_.say("ended; this goes on from the checkpoint of step " +
                    std::to_string(*newest_checkpoint()) +
-                   (std::holds_alternative<PythonSpec>(run_.job.model)
+                   (kind_of(run_.job.model).is_script
                         ? ", with the environment variables that the script reads:"
                         : ":"));
     spectator_.say("  " + options_.again);

@@ -38,7 +38,7 @@ Result<Job> job_to_run(const RunOptions& options) {
   if (options.lease_ms) job.lease_ms = *options.lease_ms;
   if (options.replicas) job.replicas = *options.replicas;
   if (options.peak_rate) job.optimizer.peak_rate = *options.peak_rate;
-  const bool of_script = std::holds_alternative<PythonSpec>(job.model);
+  const bool of_script = kind_of(job.model).is_script;
   if (!options.checkpoints.empty() && !job.checkpoint.on())
     return Error(Code::kBadInput,
                  of_script ? "--checkpoints needs checkpoint= in the script's starling.train()"

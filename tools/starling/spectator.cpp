@@ -23,7 +23,8 @@ std::string done_text(const event::Done& done) {
 }
 
 const char* unit_of(const Job& job) {
-  return std::holds_alternative<GptSpec>(job.model) ? "tokens" : "samples";
+  const auto input = input_of(job.model);
+  return input && input->tokens() ? "tokens" : "samples";
 }
 
 Spectator::Spectator(const Job& job)
