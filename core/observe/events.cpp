@@ -108,6 +108,7 @@ bool EventWriter::put(const Event& event) {
   over_ = over_ || end(event);
   // While an older file is read its events are not written again: they are in the file.
   if (file_) file_->put(event_line(event, opened_ns_), /*minor=*/of_step(event));
+  for (const auto& sink : sinks_) sink->on(event);
   return true;
 }
 

@@ -61,12 +61,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/job/job.h"
 #include "core/observe/event.h"
 #include "core/observe/event_memory.h"
+#include "core/observe/event_sink.h"
 #include "core/observe/line_file.h"
 
 namespace starling {
@@ -113,6 +116,15 @@ class EventWriter {
   // Copies an event of another process's writer: whatever was told before is not written again.
   Result<bool> copy(const Event& event);
 
+  // Tells this sink of every event that is written from now on; what a file that is gone on with
+  // has already it is not told. Owns it.
+  template <class Sink>
+  Sink& add(std::unique_ptr<Sink> sink) {
+    Sink& added = *sink;
+    sinks_.push_back(std::move(sink));
+    return added;
+  }
+
   const std::string& path() const { return path_; }
 
   // Waits until what was told is written. False: the file takes nothing.
@@ -137,6 +149,7 @@ class EventWriter {
   bool over_ = false;                       // `done`, `ended` or `failed` is written
   std::optional<std::uint64_t> cut_bytes_;  // set: the file is gone on with
   EventMemory memory_;
+  std::vector<std::unique_ptr<EventSink>> sinks_;
 };
 
 }  // namespace starling

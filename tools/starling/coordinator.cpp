@@ -22,6 +22,7 @@
 #include "tools/starling/group.h"
 #include "tools/starling/key_watch.h"
 #include "tools/starling/resume.h"
+#include "tools/starling/sinks.h"
 #include "tools/starling/spectator.h"
 
 namespace starling::tools {
@@ -94,14 +95,13 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
   return options;
 }
 
-// Opens the file of events, which remembers what was told before the process began again, as the
-// spectator does, so the same command line goes on with the same folders, and ends as one process.
+// Opens the file of events, which remembers what was told before the process began again, as `earlier` does,
+// which gets it: the same command line goes on with the same folders, and ends as one process would.
 Result<std::unique_ptr<EventWriter>> open_events(const CoordinatorCommand& command, const Job& job,
-                                                 std::optional<Spectator>& spectator) {
+                                                 const std::function<void(const Event&)>& earlier) {
   if (command.child) return EventWriter::into(::dup(STDOUT_FILENO));
   return EventWriter::open(command.out.empty() ? command.state : command.out,
-                           EventWriter::Owner{job_hash(job), job.name, command.name},
-                           [&](const Event& event) { spectator->remember(event); });
+                           EventWriter::Owner{job_hash(job), job.name, command.name}, earlier);
 }
 
 // Returns the signals to heed: a child of `run` ends by its orders alone; the rest stay blocked.
@@ -119,10 +119,10 @@ using Inbox = actors::ThreadInbox<actors::Observed, actors::CoordinatorOver>;
 // it is a child, some time after the job's end. Threads: belongs to one thread.
 class Follower {
  public:
-  // `spectator` has none in a child.
+  // `spectator` has none in a child, which shows nothing, and `curve` is null then.
   Follower(const CoordinatorCommand& command, const Job& job, EventWriter& events,
-           std::optional<Spectator>& spectator)
-      : command_(command), job_(job), events_(events), spectator_(spectator) {}
+           std::optional<Spectator>& spectator, const LossCurve* curve)
+      : command_(command), job_(job), events_(events), spectator_(spectator), curve_(curve) {}
 
   void say(const std::string& text) {
     if (spectator_) spectator_->say(text);
@@ -171,7 +171,7 @@ class Follower {
     if (!missing.empty()) show_warning(missing);
     if (!spectator_) return;
     spectator_->close();
-    if (const auto curve = spectator_->save_curve(
+    if (const auto curve = curve_->save(
             (std::filesystem::path(events_.path()).parent_path() / "loss.svg").string(), job_.name);
         !curve)
       fail(curve.error());
@@ -254,6 +254,7 @@ class Follower {
   const Job& job_;
   EventWriter& events_;
   std::optional<Spectator>& spectator_;
+  const LossCurve* const curve_;
   std::optional<Clock::time_point> ended_;
   actors::Observed held_;  // a good end, until the last step is told; null: none
   Clock::time_point held_at_;
@@ -286,7 +287,13 @@ Result<int> coordinate(const CoordinatorCommand& command) {
       spectator.emplace(job);
       spectator->begins_at(from);
     }
-    STARLING_TRY(events, open_events(command, job, spectator));
+    auto sinks = std::make_unique<LossCurve>();
+    const LossCurve* const curve = command.child ? nullptr : sinks.get();
+    STARLING_TRY(events, open_events(command, job, [&](const Event& event) {
+                   spectator->remember(event);
+                   sinks->on(event);
+                 }));
+    if (!command.child) add_sinks(*events, std::move(sinks));
     if (!command.child) {
       event::Started started = start_of(job);
       started.from = from;
@@ -295,7 +302,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
       started.coordinator = command.name;
       STARLING_TRY(events->start(std::move(started)));
     }
-    Follower follower(command, job, *events, spectator);
+    Follower follower(command, job, *events, spectator, curve);
     if (!remark.empty()) {
       STARLING_TRY(events->write(event::Warning{remark}));
       follower.show_warning(remark);

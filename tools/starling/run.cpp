@@ -20,6 +20,7 @@
 #include "tools/starling/local_workers.h"
 #include "tools/starling/prepared_run.h"
 #include "tools/starling/resume.h"
+#include "tools/starling/sinks.h"
 #include "tools/starling/spectator.h"
 
 namespace starling::tools {
@@ -50,6 +51,7 @@ class Run {
   Run(RunOptions options, PreparedRun prepared)
       : options_(std::move(options)),
         run_(std::move(prepared)),
+        curve_(add_sinks(*run_.events)),
         spectator_(run_.job),
         children_(blocked_in_children()),
         workers_(
@@ -345,7 +347,7 @@ class Run {
     children_.wait_all(run_.job.checkpoint.on() ? kLastCheckpoint : kSignalGrace);
     if (const auto killed = children_.kill_rest(); killed > 0)
       fail(5, std::to_string(killed) + " processes did not end and were killed");
-    if (const auto curve = spectator_.save_curve(run_.path("loss.svg"), run_.job.name); !curve)
+    if (const auto curve = curve_.save(run_.path("loss.svg"), run_.job.name); !curve)
       worst = fail(curve.error());
     // These are of a checkpoint that was under way; no process writes any more.
     if (run_.job.checkpoint.on())
@@ -405,6 +407,7 @@ class Run {
 
   const RunOptions options_;
   PreparedRun run_;
+  const LossCurve& curve_;
   Spectator spectator_;
   Children children_;  // before its users: it outlives them
   std::unique_ptr<Coordinators> coordinators_;

@@ -5,14 +5,9 @@
 #include <utility>
 
 #include "core/base/overloaded.h"
+#include "core/observe/loss_curve.h"
 
 namespace starling::tools {
-namespace {
-
-constexpr std::size_t kLossesMax = std::size_t{1} << 16;  // 1 MiB
-constexpr std::size_t kEpochsMax = 1000;                  // more lines than a picture has room for
-
-}  // namespace
 
 std::string done_text(const event::Done& done) {
   char text[128];
@@ -38,9 +33,7 @@ void Spectator::show(const Event& event) {
               line_.step({e.record.version, e.record.loss, e.record.tokens, e.epoch, e.world,
                           e.record.skipped});
           },
-          [&](const event::EpochFormed& e) {
-            say("epoch " + mark(e).label + (e.cause.empty() ? "" : " (" + e.cause + ")"));
-          },
+          [&](const event::EpochFormed& e) { show_epoch(e); },
           [&](const event::WorkerChanged& e) {
             // Later the epoch says which workers have come.
             if (e.what != WorkerChange::kJoined || !epoch_seen())
@@ -71,10 +64,15 @@ void Spectator::show(const Event& event) {
       event);
 }
 
+void Spectator::show_epoch(const event::EpochFormed& epoch) {
+  epoch_seen_ = true;
+  say("epoch " + label_of(epoch) + (epoch.cause.empty() ? "" : " (" + epoch.cause + ")"));
+}
+
 void Spectator::remember(const Event& event) {
   if (const auto* started = std::get_if<event::Started>(&event)) begins_at(started->from);
   if (const auto* step = std::get_if<event::StepPassed>(&event)) count(*step);
-  if (const auto* epoch = std::get_if<event::EpochFormed>(&event)) mark(*epoch);
+  if (std::holds_alternative<event::EpochFormed>(event)) epoch_seen_ = true;
   if (const auto* tainted = std::get_if<event::Tainted>(&event))
     doubted_from_ = std::min(doubted_from_, tainted->first);
   if (const auto* mismatch = std::get_if<event::Mismatch>(&event)) {
@@ -83,30 +81,12 @@ void Spectator::remember(const Event& event) {
   }
 }
 
-EpochMark Spectator::mark(const event::EpochFormed& epoch) {
-  // A prepared plan has no base: it begins about at the present version.
-  const Version about = last_ ? *last_ + 1 : Version{0};
-  const Version base = epoch.base.value_or(0);
-  EpochMark mark{base != 0 ? base : about,
-                 to_string(epoch.id) + " " + to_string(epoch.kind) + ", " +
-                     std::to_string(epoch.members.size()) +
-                     (epoch.members.size() == 1 ? " worker" : " workers")};
-  if (epochs_.size() < kEpochsMax) epochs_.push_back(mark);
-  return mark;
-}
-
 bool Spectator::count(const event::StepPassed& step) {
   const StepRecord& record = step.record;
   divergence_.take(record);
   if (last_ && record.version <= *last_) return false;  // every member tells every step
   last_ = record.version;
   world_ = step.world;
-  if (steps_++ % every_ == 0) losses_.push_back({record.version, record.loss});
-  if (losses_.size() == kLossesMax) {
-    for (std::size_t i = 0; 2 * i < losses_.size(); ++i) losses_[i] = losses_[2 * i];
-    losses_.resize((losses_.size() + 1) / 2);
-    every_ *= 2;
-  }
   return true;
 }
 
@@ -121,10 +101,6 @@ std::string Spectator::doubt() const {
     text +=
         std::to_string(mismatches_) + " micro-batches had other bits when they were computed again";
   return text + "; docs/data.md says how to go on without the doubt";
-}
-
-Result<> Spectator::save_curve(const std::string& path, const std::string& title) const {
-  return write_loss_svg(path, title, losses_, epochs_);
 }
 
 }  // namespace starling::tools

@@ -4,12 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "core/base/result.h"
 #include "core/job/job.h"
 #include "core/observe/event.h"
-#include "core/observe/loss_svg.h"
 #include "core/observe/progress.h"
 #include "tools/starling/divergence.h"
 
@@ -22,40 +19,36 @@ const char* unit_of(const Job& job);
 // Returns "done: version 60, loss 2.75, digest e57a.."
 std::string done_text(const event::Done& done);
 
-// Shows events as they come, and keeps the losses. Threads: belongs to one thread.
+// Shows events as they come. Threads: belongs to one thread.
 class Spectator {
  public:
   explicit Spectator(const Job& job);
   void show(const Event& event);
   // Takes an event that was shown before this process began: it counts as
-  // one that is shown, for what is said and drawn at the end.
+  // one that is shown, for what is said at the end.
   void remember(const Event& event);
   void begins_at(Version from) { divergence_.begins_at(from); }  // 0, unless it is said
   void say(const std::string& text) { line_.say(text); }
   void warn(const std::string& text) { line_.warn(text); }
   void close() { line_.close(); }  // the live line stays; later output begins below it
-  bool epoch_seen() const { return !epochs_.empty(); }
+  bool epoch_seen() const { return epoch_seen_; }
   std::size_t world() const { return world_; }  // members that the last step shown had
   // Says why a run that came to its end is no success; empty: it is one.
   std::string diverged() const { return divergence_.text(); }
   // Says from which step on the result is in doubt, and why; empty: it is not.
   std::string doubt() const;
-  Result<> save_curve(const std::string& path, const std::string& title) const;
 
  private:
-  EpochMark mark(const event::EpochFormed& epoch);
+  void show_epoch(const event::EpochFormed& epoch);
   bool count(const event::StepPassed& step);  // false: another member told it before
 
   ProgressLine line_;
   Divergence divergence_;
-  std::uint64_t steps_ = 0;      // counted
   std::optional<Version> last_;  // counted
   std::size_t world_ = 0;
   Version doubted_from_ = kNoVersion;
   std::uint64_t mismatches_ = 0;
-  std::vector<LossPoint> losses_;  // one in `every_` steps, so that they are bounded
-  std::uint64_t every_ = 1;
-  std::vector<EpochMark> epochs_;
+  bool epoch_seen_ = false;
 };
 
 }  // namespace starling::tools

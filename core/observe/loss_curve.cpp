@@ -1,0 +1,48 @@
+#include "core/observe/loss_curve.h"
+
+#include <cstddef>
+#include <utility>
+#include <variant>
+
+namespace starling {
+namespace {
+
+constexpr std::size_t kLossesMax = std::size_t{1} << 16;  // 1 MiB
+constexpr std::size_t kEpochsMax = 1000;                  // more lines than a picture has room for
+
+}  // namespace
+
+std::string label_of(const event::EpochFormed& epoch) {
+  return to_string(epoch.id) + " " + to_string(epoch.kind) + ", " +
+         std::to_string(epoch.members.size()) +
+         (epoch.members.size() == 1 ? " worker" : " workers");
+}
+
+void LossCurve::on(const Event& event) {
+  if (const auto* step = std::get_if<event::StepPassed>(&event)) add_step(step->record);
+  if (const auto* epoch = std::get_if<event::EpochFormed>(&event)) add_epoch(*epoch);
+}
+
+void LossCurve::add_step(const StepRecord& record) {
+  if (last_ && record.version <= *last_) return;
+  last_ = record.version;
+  if (steps_++ % every_ == 0) losses_.push_back({record.version, record.loss});
+  if (losses_.size() < kLossesMax) return;
+  for (std::size_t i = 0; 2 * i < losses_.size(); ++i) losses_[i] = losses_[2 * i];
+  losses_.resize((losses_.size() + 1) / 2);
+  every_ *= 2;
+}
+
+void LossCurve::add_epoch(const event::EpochFormed& epoch) {
+  if (epochs_.size() == kEpochsMax) return;
+  // A prepared plan has no base: it begins about at the present version.
+  const Version about = last_ ? *last_ + 1 : Version{0};
+  const Version base = epoch.base.value_or(0);
+  epochs_.push_back({base != 0 ? base : about, label_of(epoch)});
+}
+
+Result<> LossCurve::save(const std::string& path, const std::string& title) const {
+  return write_loss_svg(path, title, losses_, epochs_);
+}
+
+}  // namespace starling

@@ -1,0 +1,36 @@
+#pragma once
+// LossCurve keeps the losses and epochs of a run, for the picture of loss_svg.h.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/observe/event_sink.h"
+#include "core/observe/loss_svg.h"
+
+namespace starling {
+
+// Returns "1.2 forced, 3 workers".
+std::string label_of(const event::EpochFormed& epoch);
+
+// Memory: 1 MiB at most, however long the run.
+class LossCurve : public EventSink {
+ public:
+  void on(const Event& event) override;
+  // Writes the picture. Errors: as write_loss_svg().
+  Result<> save(const std::string& path, const std::string& title) const;
+
+ private:
+  void add_step(const StepRecord& record);
+  void add_epoch(const event::EpochFormed& epoch);
+
+  std::uint64_t steps_ = 0;
+  std::optional<Version> last_;
+  std::vector<LossPoint> losses_;  // one in `every_` steps, so that they are bounded
+  std::uint64_t every_ = 1;
+  std::vector<EpochMark> epochs_;
+};
+
+}  // namespace starling
