@@ -301,6 +301,38 @@ train(lambda net, batch: loss(net, batch) * options.scale, out=options.out)
     require(code == 2 and "what follows -- are the arguments of a script (.py), and none is named" in said, said)
 
 
+def a_joiner_that_still_imports_leaves_nothing_in_a_chaos_run(place):
+    """The job ends while the joiner's process imports, for longer than chaos waits for the last process: that one is
+    told to go, and P6 holds."""
+    script = written(place, "slow.py", HEAD + f"""
+import glob, time
+if any('"ev":"step"' in open(events).read() for events in glob.glob({place.path("chaos-*/disturbed/events.jsonl")!r})):
+    open({place.path("imports")!r}, "w").close()
+    time.sleep(3600)
+def slowly(net, batch):
+    time.sleep(0.05)
+    return loss(net, batch)
+train(slowly, steps=60)
+""")
+    code, said = command("run", script, "--out", place.path("quiet"))
+    require(code == 0, said)
+    with open(place.path("plan.toml"), "w") as file:
+        file.write('[run]\nsteps = 60\nworkers = 2\n[[fault]]\nat_s = 0\nkind = "join"\n')
+    for i in range(10):
+        out = place.path(f"chaos-{i}")
+        code, said = command("chaos", script, "--plan", place.path("plan.toml"), "--out", out, "--reference",
+                             digest_of(place.path("quiet")))
+        if os.path.exists(place.path("imports")):
+            break
+        shutil.rmtree(out)  # the job was over before the joiner imported anything
+    else:
+        require(False, f"no joiner imported in time: {said}")
+    with open(os.path.join(out, "report.json")) as file:
+        verdicts = json.load(file)["verdicts"]
+    require(["held"] == [v["finding"] for v in verdicts if v["promise"] == "P6"], f"{verdicts}: {said}")
+    require(not [v for v in verdicts if v["finding"] == "broken"], f"{verdicts}: {said}")
+
+
 def a_run_without_a_folder_lies_below_runs_and_a_refused_one_nowhere(place):
     script = written(place, "plain.py", HEAD + "\ntrain()\n")
     result(script, folder=place.folder)
@@ -319,5 +351,5 @@ main(each_call_is_a_training_of_its_own,
      another_machines_data_are_told, a_sample_that_is_in_no_draw_is_told_before_anything_is_computed_from_it,
      a_sample_that_is_in_no_draw_is_told_when_it_has_been_read,
      fewer_steps_than_reading_takes_do_not_hide_other_data,
-     a_command_gives_a_script_its_arguments,
+     a_command_gives_a_script_its_arguments, a_joiner_that_still_imports_leaves_nothing_in_a_chaos_run,
      a_run_without_a_folder_lies_below_runs_and_a_refused_one_nowhere)
