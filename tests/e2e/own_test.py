@@ -1,6 +1,7 @@
 """Models and data of a program of its own, that throw: what one worker met costs that worker, and what every worker
 met is the end, with its reason."""
 import os
+import re
 import signal
 import subprocess
 
@@ -64,6 +65,20 @@ def what_one_worker_meets_costs_that_worker(place):
     require(run.losses() == quiet.losses(), "losses differ from those of a model without a flaw")
 
 
+def its_help_and_its_sizes_are_its_own(place):
+    """The program names itself; a job as small as this one needs some KiB, which are no 0 MiB."""
+    def said(*words):
+        return subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=True, timeout=300).stdout
+    text = said("--help")
+    require(text.startswith("flawed, a program with Starling in it, ") and "`flawed SUBCOMMAND --help`" in text, text)
+    for word in ("run", "worker", "check"):
+        text = said(word, "--help")
+        require(f"  flawed {word} " in text and "  starling " not in text, text)
+    text = said("check", job(place, NONE))
+    sizes = re.findall(r"needs at least (\d+) KiB, each of four (\d+) KiB", text)
+    require(sizes and min(map(int, sizes[0])) > 0 and " 0 MiB" not in text, text)
+
+
 def a_worker_with_other_data_is_told_to_go(place):
     """The program gives no identity, so samples are compared: those that are drawn when it asks, all when it has read
     them."""
@@ -81,4 +96,4 @@ def a_worker_with_other_data_is_told_to_go(place):
 
 harness.STARLING = PROGRAM
 main(what_every_worker_meets_is_the_end, what_one_worker_meets_costs_that_worker,
-     a_worker_with_other_data_is_told_to_go)
+     a_worker_with_other_data_is_told_to_go, its_help_and_its_sizes_are_its_own)

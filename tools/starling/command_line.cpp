@@ -58,7 +58,13 @@ const CLI::Validator kWhole(
 CLI::App* subcommand(CLI::App& app, const char* name, const char* what,
                      const std::string& example) {
   CLI::App* sub = app.add_subcommand(name, what);
-  sub->footer("\nExample:\n  " + example);
+  std::string text = "\n  " + example;
+  // A program with Starling in it has the subcommands under its own name.
+  const std::string before = "\n  starling ", own = "\n  " + app.get_name() + " ";
+  for (auto at = text.find(before); !app.get_name().empty() && at != std::string::npos;
+       at = text.find(before, at + own.size()))
+    text.replace(at, before.size(), own);
+  sub->footer("\nExample:" + text);
   return sub;
 }
 

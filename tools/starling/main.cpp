@@ -50,9 +50,10 @@ int command(int argc, char** argv, const Registry& registry) {
   const bool own = !program.empty() && !program.starts_with("starling");
   CLI::App app{
       (own ? program + ", a program with Starling in it, trains" : "Starling trains") +
-      " neural networks on machines that come and go,\nwith the same bits as an undisturbed "
-      "run. `" +
-      (own ? program : "starling") + " SUBCOMMAND --help` says more."};
+          " neural networks on machines that come and go,\nwith the same bits as an undisturbed "
+          "run. `" +
+          (own ? program : "starling") + " SUBCOMMAND --help` says more.",
+      own ? program : "starling"};
   app.footer(
       "\nExit codes: 0 done, 1 a comparison did not hold, the job diverged, or on_mismatch ended "
       "it,\n"
