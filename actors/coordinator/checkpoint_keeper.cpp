@@ -11,9 +11,9 @@
 namespace starling::actors {
 namespace {
 
-// The store may have been emptied since the run began and belong to another job by now.
-Result<> publish(Storage& storage, std::uint64_t accepts, const Manifest& manifest) {
-  STARLING_TRY(claim_checkpoints(storage, manifest.state_hash, accepts, manifest.job));
+// The store may have been emptied since the run began, or belong to another job or run by now.
+Result<> publish(Storage& storage, const CheckpointWriter& writer, const Manifest& manifest) {
+  STARLING_TRY(hold_checkpoints(storage, writer));
   return publish_checkpoint(storage, manifest);
 }
 
@@ -33,7 +33,7 @@ CheckpointsGone gone_of(const Storage& storage,
 
 }  // namespace
 
-caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job,
+caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job, const JobId& run,
                                    const Layout& layout) {
   Manifest form;  // what all manifests of the job have in common
   form.state_hash = state_hash(job);
@@ -41,31 +41,33 @@ caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job,
   form.segments = layout.segments();
   form.segment_blocks = layout.segment_blocks();
   const std::shared_ptr<Storage> storage = open_storage(job.checkpoint.dir);
-  return system.spawn<caf::detached>(
-      [form = std::move(form), storage,
-       accepts = job.checkpoint.accepts](caf::event_based_actor* self) -> caf::behavior {
-        using namespace elastic::coordinator_command;
-        return {
-            [form, storage, accepts](const StoreCheckpoint& store) {
-              Manifest manifest = form;
-              manifest.checkpoint = store.checkpoint;
-              manifest.record = store.record;
-              manifest.shards = store.shards;
-              auto stored = publish(*storage, accepts, manifest);
-              return elastic::coordinator_event::Stored{store.checkpoint.version,
-                                                        stored ? "" : stored.error().text()};
-            },
-            [form, storage, told = std::set<Version>()](const TidyCheckpoints& order) mutable {
-              if (order.above != kNoVersion)
-                withdraw_own_checkpoints(*storage, form.state_hash, order.above);
-              if (order.doubted != kNoVersion)
-                doubt_own_checkpoints(*storage, form.state_hash, order.doubted);
-              remove_own_checkpoints(*storage, form.state_hash, order.below, order.kept);
-              return gone_of(*storage, order, told);
-            },
-            [self](stop_atom) { self->quit(); },
-        };
-      });
+  CheckpointWriter writer{form.state_hash, job.checkpoint.accepts, form.job, run, 0};
+  return system.spawn<caf::detached>([form = std::move(form), storage, writer = std::move(writer)](
+                                         caf::event_based_actor* self) -> caf::behavior {
+    using namespace elastic::coordinator_command;
+    return {
+        [form, storage, writer](std::uint64_t term, const StoreCheckpoint& store) mutable {
+          writer.term = term;
+          Manifest manifest = form;
+          manifest.checkpoint = store.checkpoint;
+          manifest.record = store.record;
+          manifest.shards = store.shards;
+          auto stored = publish(*storage, writer, manifest);
+          return elastic::coordinator_event::Stored{store.checkpoint.version,
+                                                    stored ? "" : stored.error().text()};
+        },
+        [storage, writer, told = std::set<Version>()](std::uint64_t term,
+                                                      const TidyCheckpoints& order) mutable {
+          writer.term = term;
+          if (!hold_checkpoints(*storage, writer)) return CheckpointsGone{};
+          if (order.above != kNoVersion) withdraw_own_checkpoints(*storage, writer, order.above);
+          if (order.doubted != kNoVersion) doubt_own_checkpoints(*storage, writer, order.doubted);
+          remove_own_checkpoints(*storage, writer, order.below, order.kept);
+          return gone_of(*storage, order, told);
+        },
+        [self](stop_atom) { self->quit(); },
+    };
+  });
 }
 
 }  // namespace starling::actors

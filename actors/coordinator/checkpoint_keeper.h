@@ -16,9 +16,11 @@ struct CheckpointsGone {  // published versions that are not there any more
 };
 
 // The actor answers StoreCheckpoint with Stored and TidyCheckpoints with
-// CheckpointsGone; stop_atom ends it after it has done what was sent before.
-// It writes and removes nothing in another job's store (core/formats/checkpoint_owner.h).
-caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job, const Layout& layout);
+// CheckpointsGone, each sent behind the term in which its sender led; stop_atom ends it
+// after it has done what was sent before. It writes and removes nothing in the store of another
+// job, a newer run or a newer leader (core/formats/checkpoint_owner.h).
+caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job, const JobId& run,
+                                   const Layout& layout);
 
 }  // namespace starling::actors
 

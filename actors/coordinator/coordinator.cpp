@@ -146,6 +146,7 @@ class Coordinator : public caf::event_based_actor {
     config.job = {options_.job_id, config.leader.job_hash, options_.checkpoints};
     config.secret = random_value<EpochKey>();
     looked_ = std::chrono::steady_clock::now();
+    term_ = raft_log_->term().term;
     machine_ =
         std::make_unique<elastic::Coordinator>(std::move(config), hard_state_of(raft_log_->term()),
                                                std::move(begun_.entries), begun_.snapshot);
@@ -286,6 +287,7 @@ class Coordinator : public caf::event_based_actor {
 
   void execute(Persist& c) {
     saving_since_ = std::chrono::steady_clock::now();
+    if (c.hard_state) term_ = c.hard_state->term;
     journal_->save(std::move(c));
   }
 
@@ -347,11 +349,13 @@ class Coordinator : public caf::event_based_actor {
 
   void execute(SendWorker& c) { gateway_->send_to(c.to, std::move(c.body)); }
 
-  void execute(StoreCheckpoint& c) { send(keeper(), std::move(c)); }
-  void execute(TidyCheckpoints& c) { send(keeper(), std::move(c)); }
+  void execute(StoreCheckpoint& c) { send(keeper(), term_, std::move(c)); }
+  void execute(TidyCheckpoints& c) { send(keeper(), term_, std::move(c)); }
 
   const caf::actor& keeper() {
-    if (!keeper_) keeper_ = spawn_checkpoint_keeper(home_system(), options_.job, *options_.layout);
+    if (!keeper_)
+      keeper_ =
+          spawn_checkpoint_keeper(home_system(), options_.job, options_.job_id, *options_.layout);
     return keeper_;
   }
 
@@ -413,6 +417,7 @@ class Coordinator : public caf::event_based_actor {
   std::shared_ptr<Gateway> gateway_;
   std::unique_ptr<elastic::Coordinator> machine_;
   std::unique_ptr<Journal> journal_;
+  std::uint64_t term_ = 0;  // of what the machine has saved last: if it leads, it leads in this one
   std::optional<std::chrono::steady_clock::time_point> saving_since_;
   bool told_slow_ = false;
   std::uint64_t turned_told_ = 1;  // the next warning comes at so many messages turned away

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/formats/checkpoint.h"
+#include "core/formats/checkpoint_owner.h"
 #include "core/formats/shard.h"
 #include "kernels/optim/optimizer.h"
 
@@ -12,9 +13,10 @@ namespace {
 
 class Archive : public caf::event_based_actor {
  public:
-  Archive(caf::actor_config& config, std::shared_ptr<const TrainingSetup> setup)
+  Archive(caf::actor_config& config, std::shared_ptr<const TrainingSetup> setup, const JobId& run)
       : event_based_actor(config),
         setup_(std::move(setup)),
+        run_(run),
         storage_(open_storage(setup_->job.checkpoint.dir)) {}
 
   caf::behavior make_behavior() override {
@@ -29,14 +31,19 @@ class Archive : public caf::event_based_actor {
     ShardDone answer;
     answer.written.version = order.version;
     answer.written.record = order.record;
-    auto shard = write_shard(*storage_, checkpoint_folder(order.version), order.file,
-                             *setup_->layout, order.states->all());
+    auto shard = write_if_ours(order);
     if (shard)
       answer.written.shard = std::move(shard).value();
     else
       answer.written.error = shard.error().text();
     answer.states = std::move(order.states);
     return answer;
+  }
+
+  Result<Shard> write_if_ours(const ShardOrder& order) const {
+    STARLING_TRY(still_of_run(*storage_, run_));
+    return write_shard(*storage_, checkpoint_folder(order.version), order.file, *setup_->layout,
+                       order.states->all());
   }
 
   LoadDone load(const LoadOrder& order) const {
@@ -77,13 +84,15 @@ class Archive : public caf::event_based_actor {
   }
 
   const std::shared_ptr<const TrainingSetup> setup_;
+  const JobId run_;
   const std::unique_ptr<Storage> storage_;
 };
 
 }  // namespace
 
-caf::actor spawn_archive(caf::actor_system& system, std::shared_ptr<const TrainingSetup> setup) {
-  return system.spawn<Archive, caf::detached>(std::move(setup));
+caf::actor spawn_archive(caf::actor_system& system, std::shared_ptr<const TrainingSetup> setup,
+                         const JobId& run) {
+  return system.spawn<Archive, caf::detached>(std::move(setup), run);
 }
 
 }  // namespace starling::actors

@@ -10,7 +10,9 @@
 namespace starling::actors {
 
 // The actor answers ShardOrder with ShardDone and LoadOrder with
-// LoadDone, whatever happens. `setup->job.checkpoint` says where.
-caf::actor spawn_archive(caf::actor_system& system, std::shared_ptr<const TrainingSetup> setup);
+// LoadDone, whatever happens. `setup->job.checkpoint` says where. It writes nothing there
+// once a newer run than this has the store (core/formats/checkpoint_owner.h).
+caf::actor spawn_archive(caf::actor_system& system, std::shared_ptr<const TrainingSetup> setup,
+                         const JobId& run);
 
 }  // namespace starling::actors

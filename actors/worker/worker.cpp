@@ -176,7 +176,7 @@ class Worker : public caf::event_based_actor {
   }
 
   const caf::actor& archive() {
-    if (!archive_) archive_ = spawn_archive(home_system(), options_.setup);
+    if (!archive_) archive_ = spawn_archive(home_system(), options_.setup, options_.job_id);
     return archive_;
   }
 

@@ -24,6 +24,18 @@ constexpr std::size_t kHashesMax = 10000;
 constexpr milliseconds kWriting{5000};
 constexpr milliseconds kLookAgain{20};
 
+// The reverse of to_string(JobId).
+std::optional<JobId> run_of(const std::string& digits) {
+  JobId run;
+  if (digits.size() != 2 * run.size()) return std::nullopt;
+  for (std::size_t i = 0; i < run.size(); ++i) {
+    const char* at = digits.data() + 2 * i;
+    const auto read = std::from_chars(at, at + 2, run[i], 16);
+    if (read.ec != std::errc() || read.ptr != at + 2) return std::nullopt;
+  }
+  return run;
+}
+
 // `says`: the file that names the other job.
 Error of_another_job(const std::string& job, const std::string& says) {
   const auto at = job.find("\nname = ");
@@ -47,13 +59,65 @@ Result<> look_at_newest(const Storage& storage, const CheckpointOwner& mine) {
   return ok();
 }
 
-// The owner's hashes, if the job with that one is the last owner of the store.
-std::optional<std::vector<std::uint64_t>> hashes_of_last_owner(const Storage& storage,
-                                                               std::uint64_t state_hash) {
+bool of_other_run(const CheckpointOwner& owner, const JobId& run) {
+  return owner.run != JobId{} && owner.run != run;
+}
+
+Error of_newer_run(const Storage& storage) {
+  return Error(Code::kStale,
+               "a newer run of this job has the checkpoint folder, so this run writes and removes "
+               "nothing there any more (to go on with this one, end the newer one and start this "
+               "one again with --resume); " +
+                   storage.place(kOwner));
+}
+
+// The owner's hashes, if the writer's job and run are the last owner of the store, and no later leader.
+std::optional<std::vector<std::uint64_t>> hashes_if_held(const Storage& storage,
+                                                         const CheckpointWriter& writer) {
   const auto owner = read_checkpoint_owner(storage);
-  if (!owner || !owner.value() || owner.value()->state_hashes.back() != state_hash)
+  if (!owner || !owner.value() || owner.value()->state_hashes.back() != writer.state_hash)
+    return std::nullopt;
+  if (of_other_run(*owner.value(), writer.run) || owner.value()->term > writer.term)
     return std::nullopt;
   return owner.value()->state_hashes;
+}
+
+// Errors: kBadInput  the owner is another job.
+Result<> same_job(const CheckpointOwner& owner, const CheckpointWriter& writer,
+                  const std::string& path) {
+  if (owner.has(writer.state_hash) || (writer.accepts != 0 && owner.has(writer.accepts)))
+    return ok();
+  return of_another_job(owner.job, path);
+}
+
+Result<> put_owner(Storage& storage, const CheckpointOwner& owner) {
+  const std::string text = format_checkpoint_owner(owner);
+  const ByteView bytes = as_bytes(std::span<const char>(text));
+  return storage.put(kOwner, std::span<const ByteView>(&bytes, 1));
+}
+
+CheckpointOwner first_owner(const CheckpointWriter& writer) {
+  CheckpointOwner owner;
+  if (writer.accepts != 0 && writer.accepts != writer.state_hash)
+    owner.state_hashes.push_back(writer.accepts);
+  owner.state_hashes.push_back(writer.state_hash);
+  owner.job = writer.job;
+  owner.run = writer.run;
+  return owner;
+}
+
+// The owner of the store, which is made if there is none.
+Result<CheckpointOwner> owner_or_made(Storage& storage, const CheckpointWriter& writer) {
+  STARLING_TRY(owner, read_checkpoint_owner(storage));
+  if (owner) return std::move(*owner);
+  CheckpointOwner mine = first_owner(writer);
+  STARLING_TRY(look_at_newest(storage, mine));  // of a build that made no owner file
+  STARLING_TRY(made, storage.put_new(kOwner, format_checkpoint_owner(mine)));
+  if (made) return mine;
+  STARLING_TRY(faster, read_checkpoint_owner(storage));
+  if (faster) return std::move(*faster);
+  return Error(Code::kBadInput,
+               "another process removes what this one makes; " + storage.place(kOwner));
 }
 
 }  // namespace
@@ -69,7 +133,11 @@ std::string format_checkpoint_owner(const CheckpointOwner& owner) {
     std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
     hashes.push_back(text);
   }
-  const Json json = {{"format", kFormat}, {"state_hashes", std::move(hashes)}, {"job", owner.job}};
+  const Json json = {{"format", kFormat},
+                     {"state_hashes", std::move(hashes)},
+                     {"run", to_string(owner.run)},
+                     {"term", owner.term},
+                     {"job", owner.job}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -95,6 +163,11 @@ Result<CheckpointOwner> parse_checkpoint_owner(std::string_view text) {
       owner.state_hashes.push_back(value);
     }
     owner.job = json.at("job").get<std::string>();
+    if (!json.contains("run")) return owner;
+    const auto run = run_of(json.at("run").get<std::string>());
+    if (!run || !json.at("term").is_number_unsigned()) return corrupt();
+    owner.run = *run;
+    owner.term = json.at("term").get<std::uint64_t>();
     return owner;
   } catch (const Json::exception&) {
     return corrupt();
@@ -117,53 +190,62 @@ Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const Storage& stor
   }
 }
 
-Result<bool> claim_checkpoints(Storage& storage, std::uint64_t state_hash, std::uint64_t accepts,
-                               const std::string& job) {
-  const std::string path = storage.place(kOwner);
-  CheckpointOwner mine;
-  if (accepts != 0 && accepts != state_hash) mine.state_hashes.push_back(accepts);
-  mine.state_hashes.push_back(state_hash);
-  mine.job = job;
+Result<> may_take_checkpoints(const Storage& storage, const CheckpointWriter& writer) {
   STARLING_TRY(owner, read_checkpoint_owner(storage));
-  if (!owner) {
-    STARLING_TRY(look_at_newest(storage, mine));  // of a build that made no owner file
-    STARLING_TRY(made, storage.put_new(kOwner, format_checkpoint_owner(mine)));
-    if (made) return true;
-    STARLING_TRY(faster, read_checkpoint_owner(storage));
-    owner = std::move(faster);
-  }
-  if (!owner) return Error(Code::kBadInput, "another process removes what this one makes; " + path);
-  if (owner->state_hashes.back() == state_hash) return false;
-  if (!owner->has(state_hash) && (accepts == 0 || !owner->has(accepts)))
-    return of_another_job(owner->job, path);
-  CheckpointOwner next = *owner;
-  std::erase(next.state_hashes, state_hash);
-  next.state_hashes.push_back(state_hash);
-  next.job = job;
-  const std::string text = format_checkpoint_owner(next);
-  const ByteView bytes = as_bytes(std::span<const char>(text));
-  STARLING_TRY(storage.put(kOwner, std::span<const ByteView>(&bytes, 1)));
-  return false;
+  return owner ? same_job(*owner, writer, storage.place(kOwner))
+               : look_at_newest(storage, first_owner(writer));
 }
 
-void remove_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version below,
+Result<> take_checkpoints(Storage& storage, const CheckpointWriter& writer) {
+  STARLING_TRY(owner, owner_or_made(storage, writer));
+  STARLING_TRY(same_job(owner, writer, storage.place(kOwner)));
+  CheckpointOwner next = owner;
+  std::erase(next.state_hashes, writer.state_hash);
+  next.state_hashes.push_back(writer.state_hash);
+  next.job = writer.job;
+  next.run = writer.run;
+  next.term = 0;  // a new group counts from the start
+  return next == owner ? Result<>(ok()) : put_owner(storage, next);
+}
+
+Result<> hold_checkpoints(Storage& storage, const CheckpointWriter& writer) {
+  STARLING_TRY(owner, owner_or_made(storage, writer));
+  STARLING_TRY(same_job(owner, writer, storage.place(kOwner)));
+  if (of_other_run(owner, writer.run)) return of_newer_run(storage);
+  if (owner.term > writer.term)
+    return Error(Code::kStale,
+                 "a newer leader of this run writes the checkpoints; " + storage.place(kOwner));
+  CheckpointOwner next = owner;
+  next.run = writer.run;
+  next.term = writer.term;
+  return next == owner ? Result<>(ok()) : put_owner(storage, next);
+}
+
+Result<> still_of_run(const Storage& storage, const JobId& run) {
+  const auto owner = read_checkpoint_owner(storage);
+  // An owner that is gone or cannot be read is the publisher's business.
+  if (!owner || !owner.value() || !of_other_run(*owner.value(), run)) return ok();
+  return of_newer_run(storage);
+}
+
+void remove_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version below,
                             const std::vector<Version>& kept) {
-  if (const auto mine = hashes_of_last_owner(storage, state_hash))
+  if (const auto mine = hashes_if_held(storage, writer))
     remove_checkpoints(storage, below, kept, *mine);
 }
 
-void withdraw_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version above) {
-  if (const auto mine = hashes_of_last_owner(storage, state_hash))
+void withdraw_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version above) {
+  if (const auto mine = hashes_if_held(storage, writer))
     withdraw_checkpoints(storage, above, *mine);
 }
 
-void doubt_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version from) {
-  if (const auto mine = hashes_of_last_owner(storage, state_hash))
-    doubt_checkpoints(storage, from, *mine);
+void doubt_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version from) {
+  if (const auto mine = hashes_if_held(storage, writer)) doubt_checkpoints(storage, from, *mine);
 }
 
-void give_up_checkpoints(Storage& storage) {
-  storage.remove(kOwner);
+void give_up_checkpoints(Storage& storage, const JobId& run) {
+  const auto owner = read_checkpoint_owner(storage);
+  if (owner && owner.value() && owner.value()->run == run) storage.remove(kOwner);
 }
 
 }  // namespace starling

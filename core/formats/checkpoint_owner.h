@@ -1,6 +1,11 @@
 #pragma once
 // The owner of a store's checkpoints: owner.json, made before the first shard is written. Another job's
 // store is refused, and nothing of another job's is written over or removed.
+//
+// Of one job's runs the one that took the store last owns it, and of that run's leaders the one of the
+// highest term: an older one that goes on late finds that out and writes and removes nothing any more.
+// A store without conditional writes cannot do better than to look first, so what an older one was
+// about to put when it was stopped may still come: a manifest of the same bits.
 
 #include <cstdint>
 #include <optional>
@@ -17,11 +22,24 @@ namespace starling {
 struct CheckpointOwner {
   // state_hash() of the job (core/job/job.h), behind those of the jobs that it has gone on from.
   std::vector<std::uint64_t> state_hashes;
-  std::string job;  // canonical text, for people
+  std::string job;         // canonical text, for people
+  JobId run{};             // that took the store last; zeros: of a build that did not write it
+  std::uint64_t term = 0;  // the highest of that run's leaders that wrote or removed something
 
   // Whether a checkpoint of a job with this hash is the owner's.
   bool has(std::uint64_t state_hash) const;
   bool operator==(const CheckpointOwner&) const = default;
+};
+
+// A CheckpointWriter says for which job, run and term somebody writes checkpoints or removes them.
+struct CheckpointWriter {
+  std::uint64_t state_hash = 0;
+  std::uint64_t accepts = 0;  // the hash of a job that this one goes on from; 0: none
+  std::string job;
+  // The coordinators' keys are its identity (tools/starling/group.h): all processes of a run know
+  // it, also those that begin again.
+  JobId run{};
+  std::uint64_t term = ~std::uint64_t{0};  // a leader's; the highest: no coordinator is left
 };
 
 // JSON, the same bytes for the same owner.
@@ -33,25 +51,34 @@ Result<CheckpointOwner> parse_checkpoint_owner(std::string_view text);
 // Errors: kBadInput  it cannot be read, or not understood; the text names the file.
 Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const Storage& storage);
 
-// Makes that job the store's owner if it has none: of several that do so at once one succeeds.
-// `accepts`: the hash of a job that this one goes on from; 0: none. If that job or this one is an
-// owner already, this one becomes the last.
-// Value: whether the file was made by this call.
+// Looks whether that job may take the store. Errors: as take_checkpoints() gives them.
+Result<> may_take_checkpoints(const Storage& storage, const CheckpointWriter& writer);
+
+// Makes that job and run the store's owner, also if an earlier run of the job has it: a run does so
+// once, when it begins. If that job or the one that it accepts is an owner already, it becomes the
+// last. Of several jobs that do so at once with a store that has no owner, one succeeds.
 // Errors: kBadInput  it is another job's, or the file cannot be read or written.
-Result<bool> claim_checkpoints(Storage& storage, std::uint64_t state_hash, std::uint64_t accepts,
-                               const std::string& job);
+Result<> take_checkpoints(Storage& storage, const CheckpointWriter& writer);
 
-// withdraw_checkpoints(), if the job with that hash is the last owner of the store; else nothing.
-void withdraw_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version above);
+// Takes the store only if it has no owner; else looks whether it is still this run's and no leader of a
+// higher term has written there, and notes the term.
+// Errors: kStale  it is not;  kBadInput  as take_checkpoints().
+Result<> hold_checkpoints(Storage& storage, const CheckpointWriter& writer);
 
-// doubt_checkpoints(), if the job with that hash is the last owner of the store; else nothing.
-void doubt_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version from);
+// Looks whether no other run has taken the store. Errors: kStale  one has.
+Result<> still_of_run(const Storage& storage, const JobId& run);
 
-// remove_checkpoints(), if the job with that hash is the last owner of the store; else nothing.
-void remove_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version below,
+// withdraw_checkpoints(), if the writer would hold the store; else nothing.
+void withdraw_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version above);
+
+// doubt_checkpoints(), if the writer would hold the store; else nothing.
+void doubt_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version from);
+
+// remove_checkpoints(), if the writer would hold the store; else nothing.
+void remove_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version below,
                             const std::vector<Version>& kept);
 
-// Removes the owner: the store is free again. What cannot be removed stays.
-void give_up_checkpoints(Storage& storage);
+// Removes the owner if it is this run: the store is free again. What cannot be removed stays.
+void give_up_checkpoints(Storage& storage, const JobId& run);
 
 }  // namespace starling

@@ -31,6 +31,17 @@ struct Folder {
 
 const std::string kJob = "[job]\nname = \"first\"\nseed = 1\n";
 const std::string kOther = "[job]\nname = \"second\"\nseed = 2\n";
+const JobId kRun{1, 2, 3, 0xff};
+const JobId kLater{4};
+
+CheckpointWriter writer(std::uint64_t state_hash, const std::string& job = kJob,
+                        std::uint64_t accepts = 0) {
+  return {state_hash, accepts, job, kRun};
+}
+
+CheckpointWriter leader(const JobId& run, std::uint64_t term) {
+  return {7, 0, kJob, run, term};
+}
 
 void publish(const std::string& dir, Version version, std::uint64_t state_hash) {
   Manifest m;
@@ -48,7 +59,7 @@ void publish(const std::string& dir, Version version, std::uint64_t state_hash) 
 }
 
 TEST_CASE("owner: what was written reads back, and half of it does not") {
-  const CheckpointOwner owner{{0xfeedfacecafebeef, 1}, kJob};
+  const CheckpointOwner owner{{0xfeedfacecafebeef, 1}, kJob, kRun, 12};
   const std::string text = format_checkpoint_owner(owner);
   CHECK(parse_checkpoint_owner(text).value() == owner);
   for (std::size_t n = 0; n + 1 < text.size(); ++n)
@@ -61,16 +72,20 @@ TEST_CASE("owner: what was written reads back, and half of it does not") {
 TEST_CASE("owner: a folder belongs to the job that claims it first, and says so") {
   const Folder folder;
   CHECK_FALSE(read_checkpoint_owner(*folder.storage).value());
-  CHECK(claim_checkpoints(*folder.storage, 7, 0, kJob).value());
-  CHECK_FALSE(claim_checkpoints(*folder.storage, 7, 0, kJob).value());  // once more
-  const auto refused = claim_checkpoints(*folder.storage, 8, 0, kOther);
+  CHECK(may_take_checkpoints(*folder.storage, writer(8, kOther)));
+  CHECK(take_checkpoints(*folder.storage, writer(7)));
+  CHECK(take_checkpoints(*folder.storage, writer(7)));  // once more
+  CHECK_FALSE(may_take_checkpoints(*folder.storage, writer(8, kOther)));
+  const auto refused = take_checkpoints(*folder.storage, writer(8, kOther));
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code() == Code::kBadInput);
   CHECK(refused.error().text().find("is of another job, \"first\"") != std::string::npos);
   CHECK(read_checkpoint_owner(*folder.storage).value()->state_hashes ==
         std::vector<std::uint64_t>{7});
-  give_up_checkpoints(*folder.storage);
-  CHECK(claim_checkpoints(*folder.storage, 8, 0, kOther).value());
+  give_up_checkpoints(*folder.storage, kLater);  // of another run
+  CHECK_FALSE(take_checkpoints(*folder.storage, writer(8, kOther)));
+  give_up_checkpoints(*folder.storage, kRun);
+  CHECK(take_checkpoints(*folder.storage, writer(8, kOther)));
 }
 
 TEST_CASE("owner: of many that claim at once one has the folder") {
@@ -80,7 +95,7 @@ TEST_CASE("owner: of many that claim at once one has the folder") {
     std::vector<std::thread> threads;
     for (std::uint64_t hash = 1; hash <= 4; ++hash)
       threads.emplace_back([&, hash] {
-        if (claim_checkpoints(*folder.storage, hash, 0, kJob)) ++had;
+        if (take_checkpoints(*folder.storage, writer(hash))) ++had;
       });
     for (auto& thread : threads) thread.join();
     CHECK(had == 1);
@@ -89,23 +104,23 @@ TEST_CASE("owner: of many that claim at once one has the folder") {
 
 TEST_CASE("owner: a job that goes on with another rate takes the folder with it, and back") {
   const Folder folder;
-  REQUIRE(claim_checkpoints(*folder.storage, 7, 0, kJob));
-  REQUIRE(claim_checkpoints(*folder.storage, 8, /*accepts=*/7, kOther));
+  REQUIRE(take_checkpoints(*folder.storage, writer(7)));
+  REQUIRE(take_checkpoints(*folder.storage, writer(8, kOther, /*accepts=*/7)));
   const auto owner = read_checkpoint_owner(*folder.storage).value();
   CHECK(owner->state_hashes == std::vector<std::uint64_t>{7, 8});
   CHECK(owner->job == kOther);
-  CHECK(claim_checkpoints(*folder.storage, 7, 0, kJob));
+  CHECK(take_checkpoints(*folder.storage, writer(7)));
   CHECK(read_checkpoint_owner(*folder.storage).value()->state_hashes ==
         std::vector<std::uint64_t>{8, 7});
-  CHECK_FALSE(claim_checkpoints(*folder.storage, 9, 0, kOther));
+  CHECK_FALSE(take_checkpoints(*folder.storage, writer(9, kOther)));
 }
 
 TEST_CASE("owner: checkpoints of a build that made no such file say whose they are") {
   const Folder folder;
   publish(folder.path, 40, 7);
-  CHECK_FALSE(claim_checkpoints(*folder.storage, 8, 0, kOther));
+  CHECK_FALSE(take_checkpoints(*folder.storage, writer(8, kOther)));
   CHECK_FALSE(fs::exists(folder.path + "/owner.json"));
-  CHECK(claim_checkpoints(*folder.storage, 8, /*accepts=*/7, kOther));
+  CHECK(take_checkpoints(*folder.storage, writer(8, kOther, /*accepts=*/7)));
   CHECK(read_checkpoint_owner(*folder.storage).value()->has(7));
 }
 
@@ -124,6 +139,53 @@ TEST_CASE("owner: nothing of another job is removed or written over") {
   CHECK(read_manifest(*folder.storage, 10).value().state_hash == 7);
   remove_checkpoints(*folder.storage, 30, {30}, {7, 8});
   CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{30});
+}
+
+// Everything that a writer of checkpoints may do, by one that a newer one has taken the store from.
+void try_all(Storage& storage, const CheckpointWriter& late) {
+  CHECK(hold_checkpoints(storage, late).error().code() == Code::kStale);
+  withdraw_own_checkpoints(storage, late, 0);
+  doubt_own_checkpoints(storage, late, 0);
+  remove_own_checkpoints(storage, late, 30, {30});
+  CHECK(list_checkpoints(storage).value() == std::vector<Version>{10, 30});
+  CHECK(read_manifest(storage, 30).value().checkpoint.doubted_from == kNoVersion);
+}
+
+TEST_CASE("owner: a run whose job's newer run has the folder writes and removes nothing there") {
+  const Folder folder;
+  REQUIRE(take_checkpoints(*folder.storage, leader(kRun, 0)));
+  CHECK(hold_checkpoints(*folder.storage, leader(kRun, 9)));
+  REQUIRE(take_checkpoints(*folder.storage, leader(kLater, 0)));
+  publish(folder.path, 10, 7);
+  publish(folder.path, 30, 7);
+  try_all(*folder.storage, leader(kRun, 9));
+  try_all(*folder.storage, leader(kRun, 10));  // led by another coordinator
+  CHECK_FALSE(still_of_run(*folder.storage, kRun));
+  CHECK(still_of_run(*folder.storage, kLater));
+  CHECK(hold_checkpoints(*folder.storage, leader(kLater, 1)));  // whose terms begin anew
+  withdraw_own_checkpoints(*folder.storage, leader(kLater, 1), 10);
+  CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{10});
+}
+
+TEST_CASE("owner: a leader that goes on late writes and removes nothing after a newer one") {
+  const Folder folder;
+  REQUIRE(take_checkpoints(*folder.storage, leader(kRun, 0)));
+  publish(folder.path, 10, 7);
+  publish(folder.path, 30, 7);
+  CHECK(hold_checkpoints(*folder.storage, leader(kRun, 3)));
+  CHECK(hold_checkpoints(*folder.storage, leader(kRun, 5)));
+  try_all(*folder.storage, leader(kRun, 3));
+  CHECK(still_of_run(*folder.storage, kRun));
+  CHECK(hold_checkpoints(*folder.storage, leader(kRun, 5)));
+}
+
+TEST_CASE("owner: a file without a run is taken by the run that writes next") {
+  const Folder folder;
+  std::ofstream(folder.path + "/owner.json")
+      << R"({"format":"starling-checkpoints","state_hashes":["0000000000000007"],"job":"x"})";
+  CHECK(still_of_run(*folder.storage, kRun));
+  CHECK(hold_checkpoints(*folder.storage, leader(kRun, 3)));
+  CHECK(read_checkpoint_owner(*folder.storage).value()->run == kRun);
 }
 
 }  // namespace

@@ -203,8 +203,11 @@ TEST_CASE_TEMPLATE("storage: a checkpoint is there with its manifest, loads, and
   Store at;
   Storage& storage = *at.storage;
   const Layout layout = layout_of_two();
-  CHECK(claim_checkpoints(storage, 7, 0, "[job]\nname = \"first\"\n").value());
-  CHECK_FALSE(claim_checkpoints(storage, 8, 0, "[job]\nname = \"second\"\n"));
+  const JobId run{1};
+  const CheckpointWriter first{7, 0, "[job]\nname = \"first\"\n", run};
+  const CheckpointWriter second{8, 0, "[job]\nname = \"second\"\n", run};
+  CHECK(take_checkpoints(storage, first));
+  CHECK_FALSE(take_checkpoints(storage, second));
   for (const Version version : {Version{10}, Version{20}}) {
     const Manifest manifest = store_checkpoint(storage, layout, version);
     CHECK(list_checkpoints(storage).value().size() == version / 10 - 1);
@@ -226,16 +229,16 @@ TEST_CASE_TEMPLATE("storage: a checkpoint is there with its manifest, loads, and
         Code::kCorrupt);
   CHECK_FALSE(publish_checkpoint(storage, read));
 
-  doubt_own_checkpoints(storage, 8, 15);  // of another job
+  doubt_own_checkpoints(storage, second, 15);  // of another job
   CHECK(read_manifest(storage, 20).value().checkpoint.doubted_from == kNoVersion);
-  for (const Version from : {Version{15}, Version{17}}) doubt_own_checkpoints(storage, 7, from);
+  for (const Version from : {Version{15}, Version{17}}) doubt_own_checkpoints(storage, first, from);
   CHECK(read_manifest(storage, 20).value().checkpoint.doubted_from == Version{15});
   CHECK(read_manifest(storage, 10).value().checkpoint.doubted_from == kNoVersion);
-  remove_own_checkpoints(storage, 7, 20, {20});
+  remove_own_checkpoints(storage, first, 20, {20});
   CHECK(list_checkpoints(storage).value() == std::vector<Version>{20});
-  withdraw_own_checkpoints(storage, 7, 10);
+  withdraw_own_checkpoints(storage, first, 10);
   CHECK(list_checkpoints(storage).value().empty());
-  give_up_checkpoints(storage);
+  give_up_checkpoints(storage, run);
   CHECK_FALSE(read_checkpoint_owner(storage).value());
 }
 

@@ -268,6 +268,41 @@ def a_folder_belongs_to_one_job(place):
     require(complete(folder) or not os.path.exists(owner), "a folder without checkpoints is still owned")
 
 
+def a_folder_belongs_to_the_newest_run_of_its_job(place):
+    """An earlier run that still lives, on whatever machine, says so and leaves there what the newer one has."""
+    job, folder = with_checkpoints(place, every=20, **ENDLESS)
+    older = place.run(job, "--workers", 2)
+    wait_until(lambda: older.events("checkpoint"), "the older run's first checkpoint")
+    refused = subprocess.run([STARLING, "run", job, "--out", older.out, "--workers", "1", "--resume"],
+                             capture_output=True, text=True, timeout=300)
+    require(refused.returncode == 2, f"a run took the output folder of another: {refused.stderr}")
+    before = older.events("checkpoint")[-1]["version"]  # a command that was refused takes nothing
+    wait_until(lambda: older.events("checkpoint")[-1]["version"] > before, "the older run writes on")
+    newer = place.run(job, "--workers", 1, "--resume")
+    wait_until(lambda: any("a newer run of this job has the checkpoint folder" in w["text"]
+                           for w in older.events("warning")), "the older run says that it writes no more")
+    last = older.events("checkpoint")[-1]["version"]
+    wait_until(lambda: len(newer.events("checkpoint")) >= 3, "three checkpoints of the newer one")
+    older.process.send_signal(signal.SIGTERM)
+    older.end(code=143)
+    require(older.events("checkpoint")[-1]["version"] == last, "the older run went on to write")
+    require("a newer run of this job goes on" in older.text() and "--resume" not in older.text().splitlines()[-1],
+            older.text())
+    there = newer.events("checkpoint")[-1]["version"]
+    require(there in complete(folder) or newer.events("checkpoint")[-1]["version"] > there,
+            f"the newer run's checkpoint of step {there} is gone, there are {complete(folder)}")
+    wait_until(lambda: newer.events("checkpoint")[-1]["version"] > there, "the newer run goes on")
+    # The same command once more, after a kill of the whole run: it goes on without a hand.
+    newer.process.kill()
+    newer.process.wait()
+    wait_until(lambda: not processes_naming(newer.out), "its workers end")
+    third = place.run(job, "--workers", 1, "--resume")
+    wait_until(lambda: third.events("checkpoint"), "a checkpoint of the run that goes on")
+    third.process.send_signal(signal.SIGINT)
+    third.end(code=130)
+    require(not any("is gone" in w["text"] for run in (newer, third) for w in run.events("warning")), "checkpoints are gone")
+
+
 def a_checkpoint_that_others_remove_is_a_warning(place):
     job, folder = with_checkpoints(place, **ENDLESS)
     run = place.run(job, "--workers", 1)
@@ -358,7 +393,7 @@ if __name__ == "__main__":
          both_holders_of_a_segment_killed_is_a_restart,
          of_a_damaged_checkpoint_the_one_before_it_is_used,
          a_checkpoint_of_another_job_is_refused,
-         a_folder_belongs_to_one_job,
+         a_folder_belongs_to_one_job, a_folder_belongs_to_the_newest_run_of_its_job,
          a_checkpoint_that_others_remove_is_a_warning,
          a_folder_that_cannot_be_written_any_more_costs_a_warning,
          a_coordinator_of_three_is_killed_and_checkpoints_go_on,

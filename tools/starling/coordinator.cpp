@@ -71,7 +71,7 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
   }
   // A coordinator that comes back does not wait for storage that may not answer.
   if (command.first || command.resume) {
-    STARLING_TRY(claim_folder(options.job));
+    STARLING_TRY(check_folder(options.job));
   }
   STARLING_TRY(ring, KeyRing::load_for(command.keys, command.name));
   STARLING_TRY(group, coordinators_at(ring, addresses_of(command)));
@@ -267,6 +267,7 @@ class Follower {
 Result<int> coordinate(const CoordinatorCommand& command) {
   STARLING_TRY(options, options_of(command));
   const Job job = options.job;
+  const JobId run = options.job_id;
   KeyWatch keys(command.keys, command.name, options.job_id);
   const Version from =
       options.checkpoints.empty() ? Version{0} : options.checkpoints.back().version;
@@ -283,17 +284,20 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   caf::anon_send(coordinator.actor, actors::follow_atom_v, inbox.address());
   const auto go = [&]() -> Result<int> {
     std::optional<Spectator> spectator;
+    auto told = std::make_unique<LossCurve>();
     if (!command.child) {
       spectator.emplace(job);
       spectator->begins_at(from);
     }
-    auto sinks = std::make_unique<LossCurve>();
-    const LossCurve* const curve = command.child ? nullptr : sinks.get();
     STARLING_TRY(events, open_events(command, job, [&](const Event& event) {
                    spectator->remember(event);
-                   sinks->on(event);
+                   told->on(event);
                  }));
-    if (!command.child) add_sinks(*events, std::move(sinks));
+    const LossCurve* const curve = command.child ? nullptr : &add_sinks(*events, std::move(told));
+    // A group takes the folder when it begins, and no coordinator that comes back does.
+    if (command.first && !command.child) {
+      STARLING_TRY(take_folder(job, run));
+    }
     if (!command.child) {
       event::Started started = start_of(job);
       started.from = from;

@@ -56,9 +56,9 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
 
   STARLING_TRY(opened, open_checkpoints(run.job, *run.layout, options.resume));
   run.checkpoints = std::move(opened.to_go_on_from);
-  run.claim = std::move(opened.claim);
   if (!opened.remark.empty()) run.remarks.push_back(std::move(opened.remark));
 
+  run.ring = KeyRing::generate(options.coordinators, options.workers + kSpareKeys);
   std::string aside;
   if (options.resume) {
     STARLING_TRY(moved, put_aside_earlier_run(run.folder, run.job));
@@ -67,7 +67,9 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
       for (Checkpoint& c : run.checkpoints)
         if (c.version > *first) c.doubted_from = std::min(c.doubted_from, *first);
       // The run may be over before its leader has the doubt, and the next one looks no further back.
-      doubt_own_checkpoints(*open_storage(run.job.checkpoint.dir), state_hash(run.job), *first);
+      STARLING_TRY(take_folder(run.job, run.id()));
+      doubt_own_checkpoints(*open_storage(run.job.checkpoint.dir), writer_of(run.job, run.id()),
+                            *first);
     }
   }
   if (aside.empty()) {
@@ -84,7 +86,9 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
   if (!aside.empty()) run.notes.push_back("the files of the run before are in " + aside);
   if (const std::string keys = remove_keys_of_dead_runs(run.folder); !keys.empty())
     run.notes.push_back("removed the keys of a run that was killed: " + keys);
-  run.ring = KeyRing::generate(options.coordinators, options.workers + kSpareKeys);
+  // Not before: a command that is refused takes nothing from a run that goes on.
+  STARLING_TRY(take_folder(run.job, run.id()));
+  run.claim = CheckpointClaim(run.job.checkpoint.dir, run.id());
   STARLING_TRY(run.ring.split(run.keys(), /*synced=*/false));
   STARLING_TRY(write_job(run.job, run.path("job.toml")));
   return run;

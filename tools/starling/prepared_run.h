@@ -15,6 +15,7 @@
 #include "core/job/layout.h"
 #include "core/observe/events.h"
 #include "tools/starling/commands.h"
+#include "tools/starling/group.h"
 #include "tools/starling/resume.h"
 
 namespace starling::tools {
@@ -38,6 +39,7 @@ struct PreparedRun {
   std::optional<event::Done>
       finished;  // the folder has this run's end already: no process is started
 
+  JobId id() const { return job_id_of(ring); }
   std::string path(const char* name) const {
     return (std::filesystem::path(folder) / name).string();
   }

@@ -164,24 +164,33 @@ CheckpointClaim::~CheckpointClaim() {
   if (dir_.empty()) return;
   const auto storage = open_storage(dir_);
   const auto there = list_checkpoints(*storage);
-  if (there && there.value().empty()) give_up_checkpoints(*storage);
+  if (there && there.value().empty()) give_up_checkpoints(*storage, run_);
 }
 
-Result<bool> claim_folder(const Job& job) {
-  if (!job.checkpoint.on()) return false;
+CheckpointWriter writer_of(const Job& job, const JobId& run) {
+  return {state_hash(job), job.checkpoint.accepts, format_job(job), run};
+}
+
+Result<> check_folder(const Job& job) {
+  if (!job.checkpoint.on()) return ok();
   const std::string& dir = job.checkpoint.dir;
   const auto storage = open_storage(dir);
   STARLING_TRY(storage->make());
-  auto claimed =
-      claim_checkpoints(*storage, state_hash(job), job.checkpoint.accepts, format_job(job));
-  if (claimed) return claimed;
+  auto allowed = may_take_checkpoints(*storage, writer_of(job, {}));
+  if (allowed) return ok();
   const auto owner = read_checkpoint_owner(*storage);
-  if (!owner || !owner.value() || owner.value()->has(state_hash(job))) return claimed;
+  if (!owner || !owner.value() || owner.value()->has(state_hash(job))) return allowed;
   const auto was = job_of(owner.value()->job, job);
   return Error(Code::kBadInput, "the checkpoint folder " + dir + " is of another job" +
                                     (was ? ": " + keys_that_differ(was.value(), job) : "") +
                                     " (its owner.json has the job; once that one is over and has "
                                     "no checkpoint there, the file may be removed)");
+}
+
+Result<> take_folder(const Job& job, const JobId& run) {
+  STARLING_TRY(check_folder(job));
+  if (!job.checkpoint.on()) return ok();
+  return take_checkpoints(*open_storage(job.checkpoint.dir), writer_of(job, run));
 }
 
 Result<OpenedCheckpoints> open_checkpoints(const Job& job, const Layout& layout, bool resume) {
@@ -203,8 +212,7 @@ Result<OpenedCheckpoints> open_checkpoints(const Job& job, const Layout& layout,
                             : "--resume") +
                        " to go on from it; " + job.checkpoint.dir);
   }
-  STARLING_TRY(was_nobodys, claim_folder(job));
-  if (was_nobodys) opened.claim = CheckpointClaim(job.checkpoint.dir);
+  STARLING_TRY(check_folder(job));
   return opened;
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/base/result.h"
 #include "core/formats/checkpoint.h"
+#include "core/formats/checkpoint_owner.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
 
@@ -42,31 +43,39 @@ std::string resume_line(int argc, char** argv);
 class CheckpointClaim {
  public:
   CheckpointClaim() = default;
-  explicit CheckpointClaim(std::string dir) : dir_(std::move(dir)) {}
-  CheckpointClaim(CheckpointClaim&& other) noexcept : dir_(std::exchange(other.dir_, {})) {}
+  CheckpointClaim(std::string dir, const JobId& run) : dir_(std::move(dir)), run_(run) {}
+  CheckpointClaim(CheckpointClaim&& other) noexcept
+      : dir_(std::exchange(other.dir_, {})), run_(other.run_) {}
   CheckpointClaim& operator=(CheckpointClaim&& other) noexcept {
     std::swap(dir_, other.dir_);
+    std::swap(run_, other.run_);
     return *this;
   }
   ~CheckpointClaim();
 
  private:
   std::string dir_;  // empty: no claim
+  JobId run_{};
 };
 
 struct OpenedCheckpoints {
   std::vector<Checkpoint> to_go_on_from;  // oldest first
-  CheckpointClaim claim;
-  std::string remark;  // script_remark()
+  std::string remark;                     // script_remark()
 };
 
-// Prepares a run: the folder can be written, becomes this job's, and has no checkpoints
+// Prepares a run: the folder can be written, is no other job's, and has no checkpoints
 // unless the run goes on from them. Does nothing without [checkpoint]. Errors: kBadInput.
 Result<OpenedCheckpoints> open_checkpoints(const Job& job, const Layout& layout, bool resume);
 
-// Checks that the folder can be written, and makes it this job's. Does nothing
-// without [checkpoint]. Returns whether the folder was free. Errors: kBadInput
-// it cannot be written, or is another job's; the text names the keys that differ.
-Result<bool> claim_folder(const Job& job);
+// Checks that the folder can be written and is no other job's. Does nothing without [checkpoint].
+// Errors: kBadInput  it cannot be written, or is another job's; the text names the keys that differ.
+Result<> check_folder(const Job& job);
+
+// Makes the folder this run's, whichever run of the job had it before. Does nothing without
+// [checkpoint]. Errors: as check_folder().
+Result<> take_folder(const Job& job, const JobId& run);
+
+// Returns this run's process as a writer of the job's checkpoints, when no coordinator is left.
+CheckpointWriter writer_of(const Job& job, const JobId& run);
 
 }  // namespace starling::tools

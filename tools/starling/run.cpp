@@ -120,7 +120,7 @@ class Run {
     children_.kill_rest();
     // Two records of one step: what the model has kept may be in all checkpoints of the job.
     if (error.code() == Code::kInternal && run_.job.checkpoint.on())
-      doubt_own_checkpoints(*open_storage(run_.job.checkpoint.dir), state_hash(run_.job),
+      doubt_own_checkpoints(*open_storage(run_.job.checkpoint.dir), writer_of(run_.job, run_.id()),
                             Version{0});
     return fail(error);
   }
@@ -246,6 +246,10 @@ class Run {
   // Waits no longer than the sender of the signal does; a second one ends it at once.
   Result<> last_checkpoint() {
     if (!run_.job.checkpoint.on() || !spectator_.epoch_seen()) return ok();
+    if (auto ours = ours_still(); !ours) {
+      spectator_.warn(ours.error().text());
+      return ok();
+    }
     spectator_.say("writing a last checkpoint; a second signal ends the run at once");
     const auto asked_at = Clock::now();
     const std::optional<Version> before = checkpoint_;
@@ -266,6 +270,11 @@ class Run {
     return ok();
   }
 
+  // Errors: kStale  a newer run of the job has the checkpoint folder.
+  Result<> ours_still() const {
+    return still_of_run(*open_storage(run_.job.checkpoint.dir), run_.id());
+  }
+
   // Warns if another process has removed the checkpoint.
   void say_if_gone() {
     if (!checkpoint_) return;
@@ -284,6 +293,7 @@ class Run {
           kind_of(run_.job.model).is_script
               ? "ended; nothing of it is kept, as the script names no checkpoint="
               : "ended; nothing of it is kept, as the job file has no [checkpoint]");
+    if (!ours_still()) return spectator_.say("ended; a newer run of this job goes on");
     if (!newest_checkpoint())
       return spectator_.say("ended before there was a checkpoint: the same command begins anew");
     say_if_gone();
@@ -351,7 +361,7 @@ class Run {
       worst = fail(curve.error());
     // These are of a checkpoint that was under way; no process writes any more.
     if (run_.job.checkpoint.on())
-      remove_own_checkpoints(*open_storage(run_.job.checkpoint.dir), state_hash(run_.job),
+      remove_own_checkpoints(*open_storage(run_.job.checkpoint.dir), writer_of(run_.job, run_.id()),
                              kNoVersion,
                              /*kept=*/{});
     if (ended_) say_how_to_go_on();
