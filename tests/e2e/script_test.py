@@ -80,7 +80,7 @@ def kills_of_workers_and_of_their_processes_change_no_bit(place):
     run.join("--save", "none")
     same(run, quiet)
     told = [line for line in run.text().splitlines() if "another one takes its place" in line]
-    for what in ("was ended by signal 9 (Killed)", "did not answer in time"):
+    for what in ("was ended by SIGKILL", "did not answer in time"):
         require(any(what in line for line in told), f"nothing of what {what}: {told}")
 
 
@@ -155,7 +155,25 @@ def a_script_is_a_job_where_a_job_is_wanted(place):
     require(refused.returncode == 2 and "the script has described no job" in refused.stderr, refused.stderr)
 
 
-main(any_number_of_workers_and_threads_gives_the_same_bits,
+def why_a_script_describes_no_job_is_the_last_line(place):
+    """An exception's reason stands in it, and a signal's name."""
+    path = place.path("broken.py")
+    for body, reason in (("raise ValueError('no data here')",
+                          "the script ended with exit code 1 before it described a job: ValueError: no data here"),
+                         ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
+                          "the script was ended by SIGSEGV before it described a job"),
+                         ("import os, subprocess\nsubprocess.Popen(['sleep', '3'])\nos._exit(3)",  # it keeps stderr
+                          "the script ended with exit code 3 before it described a job")):
+        with open(path, "w") as file:
+            file.write(body + "\n")
+        refused = subprocess.run([STARLING, "check", path], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        last = (refused.stderr.splitlines() or [""])[-1]
+        require(refused.returncode == 2 and last == f"starling: {reason}; {path}", f"{refused.returncode}: {refused.stderr}")
+        require("ValueError" not in body or "Traceback" in refused.stderr, f"the traceback is gone: {refused.stderr}")
+
+
+main(why_a_script_describes_no_job_is_the_last_line,
+     any_number_of_workers_and_threads_gives_the_same_bits,
      kills_of_workers_and_of_their_processes_change_no_bit,
      a_hanging_process_ends_with_its_worker,
      what_a_script_raises_ends_one_worker_and_is_in_the_events,
