@@ -76,6 +76,7 @@ def the_command_line(place):
     check([
         Row("no subcommand", [], 2, "which subcommand? run, worker, coordinator"),
         Row("a mistyped subcommand", ["trian"], 2, "unknown subcommand trian; did you mean run?"),
+        Row("help for a mistyped subcommand", ["help", "chaoss"], 2, "unknown subcommand chaoss; did you mean chaos?"),
         Row("another's subcommand", ["train"], 2, "did you mean run?"),
         Row("nobody's subcommand", ["xyzzyplugh"], 2, "unknown subcommand xyzzyplugh; there are run, worker"),
         Row("--version", ["--version"], 0, "starling ", "compiler"),

@@ -8,11 +8,16 @@
 namespace starling::tools {
 namespace {
 
+std::vector<std::string> subcommands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands({})) names.push_back(sub->get_name());
+  return names;
+}
+
 // Says in one line what was wrong.
 std::string misunderstood(const CLI::App& app, const std::string& program,
                           const CLI::ParseError& error, const std::vector<std::string>& words) {
-  std::vector<std::string> known;
-  for (const CLI::App* sub : app.get_subcommands({})) known.push_back(sub->get_name());
+  const std::vector<std::string> known = subcommands_of(app);
   if (app.get_subcommands().empty()) {
     const std::string word = words.empty() ? "" : words.front();
     if (!word.empty() && word.front() != '-') return unknown_subcommand(word, known);
@@ -73,6 +78,14 @@ std::optional<int> parse(CLI::App& app, const std::string& program,
   if (!words.empty() && words[0] == "help") {
     words.erase(words.begin());
     words.resize(std::min<std::size_t>(words.size(), 1));
+    // CLI11 would show the help of the whole program for a word that it does not know.
+    const auto known = subcommands_of(app);
+    if (!words.empty() && !words[0].starts_with('-') &&
+        std::find(known.begin(), known.end(), words[0]) == known.end()) {
+      std::fprintf(stderr, "%s: %s\n", program.c_str(),
+                   unknown_subcommand(words[0], known).c_str());
+      return 2;
+    }
     words.push_back("--help");
   }
   try {
