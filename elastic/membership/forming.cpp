@@ -14,6 +14,24 @@ namespace starling::elastic {
 using namespace forming_command;
 static constexpr const char* kStopped = " stopped";  // behind a name
 
+static std::string not_heard(const Member& member, Roster& roster) {
+  return member.name + " not heard for " + std::to_string(roster.tolerance()) + " ms";
+}
+
+// A member stops because of another one, whose death may be heard later, or never: its guard and
+// the leader that was told may be lost with it.
+static std::string why_stopped(Roster& roster, const std::vector<Reporter>& reporters,
+                               const std::string& else_this) {
+  if (const Member* dead = roster.dead_member()) return "lost " + dead->name;
+  for (const Plan* plan : roster.running_plans())
+    for (const Member& m : plan->members) {
+      const auto of_member = [&](const Reporter& r) { return r.who == m.who; };
+      if (roster.silent(m.who) && std::none_of(reporters.begin(), reporters.end(), of_member))
+        return not_heard(m, roster);
+    }
+  return else_this;
+}
+
 Forming::Forming(const LeaderConfig& config, const Group& group, Roster& roster, std::uint64_t term)
     : config_(config),
       group_(group),
@@ -97,8 +115,7 @@ std::string Forming::why_broken() {
     for (const Member& member : plan->members) {
       const Contact* c = roster_.find(member.who);
       if (c && c->report && stopped_since(*c->report)) return member.name + kStopped;
-      if (roster_.silent(member.who))
-        return member.name + " not heard for " + std::to_string(roster_.tolerance()) + " ms";
+      if (roster_.silent(member.who)) return not_heard(member, roster_);
     }
   }
   return {};
@@ -343,9 +360,7 @@ void Forming::propose(std::vector<Reporter> reporters, const Resume& old) {
   plan.base = resume.base;
   plan.begin = resume.begin;
   plan.cause = question_->cause;
-  // A member stops because of another one, whose death may be heard later.
-  if (const Member* dead = roster_.dead_member(); dead && plan.cause.ends_with(kStopped))
-    plan.cause = "lost " + dead->name;
+  if (plan.cause.ends_with(kStopped)) plan.cause = why_stopped(roster_, reporters, plan.cause);
   for (const Reporter& r : reporters)
     if (bool(r.report.entered) &&
         std::find(plan.entered.begin(), plan.entered.end(), r.report.entered) == plan.entered.end())

@@ -199,6 +199,25 @@ TEST_CASE("forming: of the tensors that are lost the first is named and the othe
   }
 }
 
+// Method: 1 stops since its connection broke, and neither 2 nor its guard is heard any more.
+TEST_CASE("forming: the cause of a plan is a member that was lost, not one that stopped for it") {
+  Two two;
+  two.begin(5);
+  const EpochId first = two.group.plan()->id;
+  two.at(100);
+  two.report(1, {3, 2}, 5, first);
+  two.review();
+  two.report(1, two.id, 5, first);
+  for (std::uint64_t now = 150; now < 20 * kLease && !two.plan; now += 50) {
+    two.at(now);
+    two.roster.heard({1, 1});
+    two.review();
+  }
+  REQUIRE(two.plan.has_value());
+  CHECK(two.plan->members.size() == 1);
+  CHECK(two.plan->cause == "2 not heard for 1000 ms");
+}
+
 TEST_CASE("forming: a start that too few come to ends the job") {
   Two two;
   two.roster.died(Death{{2, 2}});
