@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/signals.h"
 
 namespace starling::actors::script {
 namespace {
@@ -172,9 +173,8 @@ Error PythonChild::ended() {
   reaped_ = reaped_ || found == pid_;
   if (found != pid_) return Error(Code::kUnavailable, "the script's process closed its connection");
   if (WIFSIGNALED(status))
-    return Error(Code::kUnavailable, "the script's process was ended by signal " +
-                                         std::to_string(WTERMSIG(status)) + " (" +
-                                         ::strsignal(WTERMSIG(status)) + ")");
+    return Error(Code::kUnavailable,
+                 "the script's process was ended by " + signal_name(WTERMSIG(status)));
   if (WEXITSTATUS(status) == kOutOfMemory)
     return Error(Code::kUnavailable, "the script's process ran out of memory");
   return Error(Code::kUnavailable,

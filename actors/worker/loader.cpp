@@ -80,13 +80,19 @@ class Loader : public caf::event_based_actor {
     return loaded;
   }
 
+  static std::string work_of(const Key& key) {
+    return "loading micro-batch " + std::to_string(key.second) + " of step " +
+           std::to_string(key.first);
+  }
+
   // The source may be the application's, and throw.
   Result<Batch> try_to_load(const Key& key) const {
     try {
-      return source_(key.first, key.second);
+      auto batch = source_(key.first, key.second);
+      if (!batch) return std::move(batch).error().in(work_of(key));
+      return batch;
     } catch (...) {
-      return error_of_exception("loading micro-batch " + std::to_string(key.second) + " of step " +
-                                std::to_string(key.first));
+      return error_of_exception(work_of(key));
     }
   }
 

@@ -67,11 +67,14 @@ class Compute : public caf::event_based_actor {
       failed.version = loaded.version;
       failed.row.micro_batch = loaded.micro_batch;
       failed.again = loaded.again;
-      set_error(failed,
-                error_of_exception("computing micro-batch " + std::to_string(loaded.micro_batch) +
-                                   " of step " + std::to_string(loaded.version)));
+      set_error(failed, error_of_exception(work_of(loaded)));
       return failed;
     }
+  }
+
+  static std::string work_of(const Loaded& loaded) {
+    return "computing micro-batch " + std::to_string(loaded.micro_batch) + " of step " +
+           std::to_string(loaded.version);
   }
 
   static void set_error(MicroBatchComputed& computed, const Error& error) {
@@ -123,7 +126,7 @@ class Compute : public caf::event_based_actor {
     if (result)
       if (auto fits = setup.check(result.value()); !fits) result = std::move(fits).error();
     if (!result) {
-      set_error(computed, result.error());
+      set_error(computed, std::move(result).error().in(work_of(loaded)));
       return computed;
     }
     const auto added = bench.finish(adding);

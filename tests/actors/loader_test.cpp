@@ -140,7 +140,7 @@ TEST_CASE("loader: a batch that cannot be made is an answer with the reason") {
   rig.ask(0, Source::kBad);
   const Loaded loaded = rig.answer();
   CHECK(loaded.batch == nullptr);
-  CHECK(loaded.error == "no such data");
+  CHECK(loaded.error == "no such data; loading micro-batch 99 of step 0");
   CHECK(rig.gives(0, 1));
 }
 

@@ -254,9 +254,9 @@ TEST_CASE("trainer: what fails is told with the reason, adds nothing, and the ne
   Rig rig;
   rig.order(0, {kNoData, kNoPass, 1});
   const auto no_data = rig.computed(), no_pass = rig.computed(), good = rig.computed();
-  CHECK(no_data.error == "no such data");
+  CHECK(no_data.error == "no such data; loading micro-batch 6 of step 0");
   CHECK(no_data.row.micro_batch == kNoData);
-  CHECK(no_pass.error == "does not fit");
+  CHECK(no_pass.error == "does not fit; computing micro-batch 7 of step 0");
   CHECK(no_pass.row.micro_batch == kNoPass);
   CHECK(good.error.empty());
   CHECK(rig.memory->accumulators.done() == std::vector<MicroBatch>{1});

@@ -170,7 +170,7 @@ TEST_CASE("a process that dies is noticed though a fork of it lives on") {
   REQUIRE(rig.pass(0));
   REQUIRE(rig.pass(1));
   REQUIRE(rig.lost.size() == 1);
-  CHECK(rig.lost[0] == "the script's process was ended by signal 9 (Killed)");
+  CHECK(rig.lost[0] == "the script's process was ended by SIGKILL");
   pid_t fork = 0;
   std::ifstream(script.beside("fork")) >> fork;
   REQUIRE(fork > 0);
