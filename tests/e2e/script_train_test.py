@@ -4,6 +4,7 @@ import contextlib
 import glob
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -327,6 +328,9 @@ train(slowly, steps=60)
         shutil.rmtree(out)  # the job was over before the joiner imported anything
     else:
         require(False, f"no joiner imported in time: {said}")
+    # The first epoch was long before the first step, from which time counts.
+    times = [float(t) for t in re.findall(r"^ *(-?\d+\.\d\d) s  ", said, re.M)]
+    require(times and times == sorted(times), f"times go back: {said}")
     with open(os.path.join(out, "report.json")) as file:
         verdicts = json.load(file)["verdicts"]
     require(["held"] == [v["finding"] for v in verdicts if v["promise"] == "P6"], f"{verdicts}: {said}")

@@ -175,7 +175,7 @@ Result<judge::Evidence> Stage::disturbed() {
   }
 
   DisturberCalls calls;
-  calls.say = say_;
+  calls.say = [this](const std::string& text) { tell_now(text); };
   calls.start_worker = [this](double t) { return start_worker(t); };
   calls.coordinators = [this] { return coordinators(); };
   calls.said = [this](const std::string& text) { return said(text); };
@@ -304,9 +304,11 @@ std::size_t Stage::said(const std::string& text) const {
 void Stage::tell_news() {
   const double from = story_.step_lines.empty() ? 0 : story_.step_lines.front().second.t;
   char text[200];
+  // Time counts from the first step, and no line goes back behind the one before it.
   const auto at = [&](double t) {
-    std::snprintf(text, sizeof text, "%8.2f s      ", t - from);
-    return std::string(text);
+    told_t_ = std::max(told_t_, t);
+    std::snprintf(text, sizeof text, "%8.2f s      ", told_t_ - from);
+    return std::string(from == 0 ? "   start        " : text);
   };
   for (; told_workers_ < story_.workers.size(); ++told_workers_) {
     const auto& seen = story_.workers[told_workers_];
@@ -322,10 +324,10 @@ void Stage::tell_news() {
   if (story_.step_lines.empty() || story_.step_lines.back().second.t - told_step_t_ < 2) return;
   const auto& [version, step] = story_.step_lines.back();
   told_step_t_ = step.t;
-  std::snprintf(text, sizeof text,
-                "%8.2f s      step %" PRIu64 " of %" PRIu64 ", loss %.4f, %u workers",
-                step.t - from, version.value(), story_.steps, step.loss.value_or(0), step.world);
-  tell(text);
+  std::snprintf(text, sizeof text, "step %" PRIu64 " of %" PRIu64 ", loss %.4f, %u workers",
+                version.value(), story_.steps, step.loss.value_or(0), step.world);
+  const std::string line = text;
+  tell(at(step.t) + line);
 }
 
 // Starts one program with its arguments, as a shell reads them.

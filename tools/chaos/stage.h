@@ -73,6 +73,10 @@ class Stage {
   bool follow(judge::Tail& tail);  // false: a signal
   void take_ends();
   void tell(const std::string& line) { say_(line); }
+  void tell_now(const std::string& line) {
+    told_t_ = now();
+    tell(line);
+  }
   void tell_news();
   void let_strangers_try();
   Result<> start_stranger();
@@ -106,6 +110,7 @@ class Stage {
   bool stranger_met_ = false;  // it gave up while the job went on
   std::uint32_t next_name_ = 0;
   std::size_t told_workers_ = 0, told_epochs_ = 0, told_warnings_ = 0;
+  double told_t_ = 0;  // of the last line
   double told_step_t_ = -10, next_traces_t_ = 0, followed_t_ = 0;
   std::vector<judge::Stall> stalls_;
 };
