@@ -3,6 +3,7 @@
 STARLING_LEAVES says how many runs are given a leave at random in their last steps (10), and
 STARLING_LEAVES_SEED from which seed on.
 """
+import json
 import os
 import random
 import signal
@@ -135,6 +136,48 @@ def a_model_of_another_run_is_never_taken_for_this_ones(place):
     require(refused.returncode == 2 and "already has a model" in refused.stderr, refused.stderr)
 
 
+def with_layers(path, layers):
+    """A copy of a model file whose metadata have other layers, or none."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header, values = json.loads(file.read(size)), file.read()
+    header["__metadata__"].pop("starling_layers")
+    if layers is not None:
+        header["__metadata__"]["starling_layers"] = layers
+    text = json.dumps(header).encode()
+    with open(path + ".other", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + values)
+    return path + ".other"
+
+
+def what_is_saved_is_whole_and_a_flipped_bit_is_found(place):
+    def checked(path):
+        done = subprocess.run([STARLING, "check", path], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    for width in (32, 128):  # of several segments each
+        run = place.quiet(place.job(steps=20, width=width))
+        path = os.path.join(run.out, "model.safetensors")
+        code, said = checked(path)
+        require(code == 0 and "a trained model" in said, f"{code} {said}")
+        with open(path, "rb") as file:
+            data = bytearray(file.read())
+        data[-5] ^= 1
+        with open(path + ".flipped", "wb") as file:
+            file.write(data)
+        code, said = checked(path + ".flipped")
+        require(code == 1 and "are not those that were saved" in said, f"{code} {said}")
+    # Metadata are anybody's.
+    tensors = len(json.loads(data[8:8 + int.from_bytes(data[:8], "little")])) - 1
+    for layers, word in ((None, "cannot be told"), ("0", "1 layers of"), (",".join(["x"] * tensors), '"x"'),
+                         (",".join(["1"] + ["0"] * (tensors - 1)), "must rise"),
+                         (",".join(["0r"] * tensors), "several tensors"),
+                         (",".join(str(i) + "r" for i in range(tensors)), "no matrix")):
+        code, said = checked(with_layers(path, layers))
+        require(code == 2 and word in said, f"{layers}: {code} {said}")
+
+
 main(who_comes_after_the_end_saves_nothing, a_model_of_another_run_is_never_taken_for_this_ones,
      who_was_left_out_and_wakes_up_after_the_end_saves_nothing,
-     a_leave_near_the_end_saves_the_trained_model_or_none)
+     a_leave_near_the_end_saves_the_trained_model_or_none,
+     what_is_saved_is_whole_and_a_flipped_bit_is_found)

@@ -1,6 +1,7 @@
 #include "tools/starling/check_trained.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "actors/make_model.h"
+#include "core/base/exit.h"
 #include "core/formats/checkpoint.h"
 #include "core/formats/checkpoint_owner.h"
 #include "core/formats/safetensors.h"
@@ -33,6 +35,36 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
+// Sets the layers of tensors from metadata, which may be anybody's. Nothing of a file that has none.
+Result<> read_layers(const SafetensorsFile& file, std::vector<TensorSpec>& specs) {
+  const auto text = file.metadata().find(kLayersKey);
+  if (text == file.metadata().end()) return ok();
+  const std::vector<std::string> layers = words_of(text->second);
+  const auto refused = [&](const std::string& why) {
+    return Error(Code::kBadInput,
+                 "metadata " + std::string(kLayersKey) + " " + why + "; " + file.path());
+  };
+  if (layers.size() != specs.size())
+    return refused("has " + std::to_string(layers.size()) + " layers of " +
+                   std::to_string(specs.size()) + " tensors");
+  for (std::size_t t = 0; t < specs.size(); ++t) {
+    TensorSpec& spec = specs[t];
+    const std::string& layer = layers[t];
+    const char* const end = layer.data() + layer.size();
+    const auto [behind, wrong] = std::from_chars(layer.data(), end, spec.layer);
+    spec.by_rows = std::string_view(behind, end) == "r";
+    if (wrong != std::errc() || (behind != end && !spec.by_rows))
+      return refused("must have numbers, has \"" + layer + "\"");
+    const bool joins = t > 0 && specs[t - 1].layer == spec.layer;
+    if (t > 0 && specs[t - 1].layer > spec.layer) return refused("must rise");
+    if (spec.by_rows && spec.shape.size() != 2)
+      return refused("cuts " + spec.name + " by rows, which is no matrix");
+    if (joins && (spec.by_rows || specs[t - 1].by_rows))
+      return refused("cuts by rows in a layer of several tensors");
+  }
+  return ok();
+}
+
 Result<Trained> read_model(const SafetensorsFile& file) {
   const auto order = file.metadata().find(kOrderKey);
   if (order == file.metadata().end())
@@ -47,6 +79,7 @@ Result<Trained> read_model(const SafetensorsFile& file) {
   if (specs.empty() || specs.size() != file.tensors().size())
     return Error(Code::kBadInput, std::to_string(file.tensors().size()) + " tensors, expected " +
                                       std::to_string(specs.size()) + "; " + file.path());
+  STARLING_TRY(read_layers(file, specs));
   Trained trained;
   trained.tensors = specs.size();
   const Layout layout(std::move(specs));
@@ -103,6 +136,10 @@ int check_trained_model(const std::string& path) {
               to_string(model.digest).c_str());
   if (model.not_finite > 0)
     return fail(1, std::to_string(model.not_finite) + " parameters are not finite; " + path);
+  if (to_string(model.digest) != said && file.value().metadata().count(kLayersKey) == 0)
+    return fail(kExitBadInput,
+                "whether the parameters are those that were saved, with digest " + said +
+                    ", cannot be told: the file does not say the layers of its tensors; " + path);
   if (to_string(model.digest) != said)
     return fail(
         1, "the parameters are not those that were saved, which have digest " + said + "; " + path);

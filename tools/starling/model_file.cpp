@@ -111,18 +111,21 @@ Result<std::string> save_model(const std::string& path, const Job& job, const La
     }
     const std::string prefix = std::holds_alternative<GptSpec>(job.model) ? "transformer." : "";
     std::vector<SafetensorsTensor> tensors;
-    std::string order;
+    std::string order, layers;
     for (const TensorPlace& place : layout.tensors()) {
       const auto values =
           model.parameters.subspan(std::size_t{place.first_block} * kBlock, place.spec.elements());
-      order += (order.empty() ? "" : ",") + prefix + place.spec.name;
+      const std::string comma = order.empty() ? "" : ",";
+      order += comma + prefix + place.spec.name;
+      layers += comma + std::to_string(place.spec.layer) + (place.spec.by_rows ? "r" : "");
       tensors.push_back(
           {prefix + place.spec.name, Dtype::kF32, place.spec.shape, as_bytes(values)});
     }
     return write_safetensors(path, std::move(tensors),
                              {{"format", "pt"},
                               {kParametersKey, to_string(model.digest)},
-                              {kOrderKey, std::move(order)}});
+                              {kOrderKey, std::move(order)},
+                              {kLayersKey, std::move(layers)}});
   };
   auto written = write();
   ::close(lock);
