@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,6 +77,39 @@ TEST_CASE("sockets and files that a process had are known when they stay") {
   CHECK(traces.left("/nowhere").size() == 1);  // closing a file leaves it there
   ::unlink(path.c_str());
   CHECK(traces.left("/nowhere").empty());
+}
+
+// The kernel lists a connection that waits to be accepted without an inode.
+TEST_CASE("a socket of another process that has a waiting connection does not count") {
+  int ready[2], over[2];
+  REQUIRE(::pipe(ready) == 0);
+  REQUIRE(::pipe(over) == 0);
+  const int pid = ::fork();
+  if (pid == 0) {
+    ::close(over[1]);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string name = "starling-chaos-test-" + std::to_string(::getpid());
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+    const int listening = ::socket(AF_UNIX, SOCK_STREAM, 0),
+              asks = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    const bool waits = ::bind(listening, generic, size) == 0 && ::listen(listening, 8) == 0 &&
+                       ::connect(asks, generic, size) == 0;
+    char c = waits ? 'y' : 'n';
+    if (::write(ready[1], &c, 1) == 1) (void)!::read(over[0], &c, 1);
+    ::_exit(0);
+  }
+  char waits = 'n';
+  REQUIRE(::read(ready[0], &waits, 1) == 1);
+  REQUIRE(waits == 'y');
+  Traces traces;
+  traces.look({::getpid()});  // whose open files are no sockets
+  const auto left = traces.left("/nowhere");
+  CHECK_MESSAGE(left.empty(), (left.empty() ? "" : left.front()));
+  for (const int end : {ready[0], ready[1], over[0], over[1]}) ::close(end);
+  ::waitpid(pid, nullptr, 0);
 }
 
 TEST_CASE("files of others and below the own folder do not count") {

@@ -257,7 +257,8 @@ std::map<std::uint64_t, std::string> listening_sockets(int pid) {
     std::string number, references, protocol, flags, type, state, path;
     std::uint64_t inode = 0;
     fields >> number >> references >> protocol >> flags >> type >> state >> inode >> path;
-    if (!path.empty()) sockets[inode] = "socket " + path;
+    // A connection that nobody has accepted has no inode yet, and the name of the socket that it asks.
+    if (!path.empty() && inode != 0) sockets[inode] = "socket " + path;
   }
   return sockets;
 }
