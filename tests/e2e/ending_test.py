@@ -56,6 +56,15 @@ def an_output_directory_is_used_once(place):
     require(again.returncode == 2 and "already holds a run" in again.stderr, again.stderr)
 
 
+def what_could_not_begin_begins_in_the_same_folder(place):
+    job, out = place.job(steps=20), place.path("out")
+    refused = starling("run", job, "--out", out, "--host", "192.0.2.1")  # no machine has this address
+    require(refused.returncode == 2 and "cannot listen" in refused.stderr, f"{refused.returncode} {refused.stderr}")
+    again = starling("run", job, "--out", out)
+    require(again.returncode == 0, f"{again.returncode} {again.stderr}")
+    require(os.path.exists(os.path.join(out, "run-1", "events.jsonl")), os.listdir(out))
+
+
 def ctrl_c_leaves_nothing_behind(place):
     for coordinators in (1, 3):
         run = place.run(place.job(steps=100000), "--workers", 3, "--coordinators", coordinators)
@@ -248,7 +257,7 @@ def help_teaches(place):
 
 
 main(bad_input_is_one_line_and_exit_code_2, an_output_directory_is_used_once,
-     ctrl_c_leaves_nothing_behind, a_killed_launcher_or_guard_leaves_nothing_behind,
+     what_could_not_begin_begins_in_the_same_folder, ctrl_c_leaves_nothing_behind, a_killed_launcher_or_guard_leaves_nothing_behind,
      too_few_workers_is_exit_code_3, nobody_gets_in_with_another_key,
      parts_started_by_hand_train_as_run_does, the_end_is_a_line_of_its_own_on_a_terminal,
      closed_streams_take_nothing_from_files, who_still_loads_when_the_job_is_over_ends,

@@ -169,6 +169,8 @@ def the_job_file(place):
         Row("no GPU plugin", with_((r'isa = "\w+"', 'isa = "cuda"')), 2, 'isa is "cuda", but this build has no GPU plugin (looked for /nowhere/plugin.so)', environment={"STARLING_PLUGIN": "/nowhere/plugin.so"}),
         Row("52 T parameters", with_((r"width = 32", "width = 65536"), (r"layers = 2", "layers = 1024")), 2, "the model must have at most 2^36 parameters"),
         Row("7.4 G parameters", with_((r"width = 32", "width = 8192"), (r"layers = 2", "layers = 9")), 3, "not enough memory: 1 worker needs at least", "GiB, there is"),
+        Row("check without a GPU plugin", ["check", *with_((r'isa = "\w+"', 'isa = "cuda"'))[1:2]], 0, "isa cuda", "warning: isa is \"cuda\", but this build has no GPU plugin", "no worker can begin here", environment={"STARLING_PLUGIN": "/nowhere/plugin.so"}),
+        Row("check of a job with --isa", ["check", job, "--isa", "avx2"], 2, "--isa, --bf16 and --fp16 are for reference files"),
         Row("a blank in the name", with_((r'name = "e2e"', 'name = "a b"')), 2, "name must consist of letters", "is a b"),
         Row("a name in UTF-8", with_((r'name = "e2e"', 'name = "größe"')), 2, "is größe"),
         Row("no [checkpoint] to put elsewhere", [*run(job), "--checkpoints", place.path("c")], 2, "--checkpoints needs a [checkpoint] section"),

@@ -12,6 +12,7 @@
 #include "core/data/dataset.h"
 #include "core/job/job.h"
 #include "core/job/script_words.h"
+#include "kernels/device/device.h"
 #include "tools/starling/check_trained.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
@@ -58,7 +59,11 @@ int check_job(const std::string& file) {
       name_of_job(file, job.value()).c_str(), job.value().name.c_str(),
       static_cast<unsigned long long>(job.value().steps), job.value().micro_batches,
       static_cast<unsigned long long>(parameters), static_cast<unsigned long long>(samples),
-      passes(job.value(), samples), model.value()->isa().c_str());
+      passes(job.value(), samples),
+      job.value().isa == "cuda" ? "cuda" : model.value()->isa().c_str());
+  // The job may be for other machines.
+  if (const auto device = kernels::open_device(job.value().isa); !device)
+    std::printf("warning: %s: no worker can begin here\n", device.error().text().c_str());
   if (const std::string remark = data.value()->remark(); !remark.empty())
     std::printf("warning: %s\n", remark.c_str());
   const Layout layout(model.value()->tensors());
@@ -74,10 +79,15 @@ int check_job(const std::string& file) {
 }  // namespace
 
 int check(const CheckCommand& command) {
+  const bool trained = is_trained_model(command.file);
+  if (!trained && ends_with(command.file, ".safetensors")) return check_reference(command);
+  if (command.isa != "auto" || command.precision != Precision::kFp32)
+    return fail(Error(Code::kBadInput,
+                      "--isa, --bf16 and --fp16 are for reference files, which are computed "
+                      "again; " +
+                          command.file));
   if (std::filesystem::is_directory(command.file)) return check_checkpoints(command.file);
-  if (ends_with(command.file, ".safetensors"))
-    return is_trained_model(command.file) ? check_trained_model(command.file)
-                                          : check_reference(command);
+  if (trained) return check_trained_model(command.file);
   if (const auto there = is_file(command.file, "a job file, keys or a model"); !there)
     return fail(there.error());
   std::ifstream file(command.file);

@@ -39,7 +39,9 @@ class DeadRun {
     if (!std::getline(file, text)) return;
     auto line = read_event(text);
     if (!line || !line.value().event) return;
-    if (const auto* started = std::get_if<event::Started>(&*line.value().event)) start_ = *started;
+    const Event& first = *line.value().event;
+    if (const auto* started = std::get_if<event::Started>(&first)) start_ = *started;
+    failed_at_once_ = std::holds_alternative<event::Failed>(first);
   }
   ~DeadRun() {
     if (fd_ >= 0) ::close(fd_);
@@ -49,6 +51,8 @@ class DeadRun {
 
   // Returns none if there is no run, it goes on, or the events are something else than a file.
   const std::optional<event::Started>& start() const { return start_; }
+  // Returns whether it could not begin: its address cannot be listened at, for example.
+  bool failed_at_once() const { return failed_at_once_; }
 
  private:
   // Whether the folder has the file that is locked: another command may have moved it away and begun.
@@ -62,6 +66,7 @@ class DeadRun {
 
   int fd_ = -1;
   std::optional<event::Started> start_;
+  bool failed_at_once_ = false;
 };
 
 bool of_run(const std::string& name) {
@@ -126,7 +131,8 @@ Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& 
 
 Result<std::string> put_aside_run_without_steps(const std::string& folder) {
   const DeadRun run(folder);
-  if (!run.start() || !run.start()->coordinator.empty()) return std::string();
+  const bool began = run.start() && run.start()->coordinator.empty();
+  if (!began && !run.failed_at_once()) return std::string();
   if (first_event<event::StepPassed>(folder) || first_event<event::Done>(folder))
     return std::string();
   return put_aside(folder, false);
