@@ -74,7 +74,7 @@ if $pytorch; then
   unset PYTHONPATH STARLING
   command=$("$venv/bin/python" -c 'import starling.job; print(starling.job.program())')
   log=$(mktemp)
-  for part in package misfortunes crowd "same_bits --kills ${KILLS:-20}"; do
+  for part in package saved misfortunes crowd "same_bits --kills ${KILLS:-20}"; do
     echo "== tests: pytorch $part =="
     read -r name arguments <<<"$part"
     # shellcheck disable=SC2086

@@ -24,6 +24,7 @@ namespace {
 
 struct Trained {
   std::size_t tensors = 0;
+  std::size_t others = 0;  // beside those that were trained, as a net of PyTorch's may have them
   std::uint64_t parameters = 0, not_finite = 0;
   Digest digest{};
 };
@@ -76,12 +77,13 @@ Result<Trained> read_model(const SafetensorsFile& file) {
     if (!entry) return Error(Code::kBadInput, "no tensor " + name + "; " + file.path());
     specs.push_back({name, entry->shape});
   }
-  if (specs.empty() || specs.size() != file.tensors().size())
+  if (specs.empty() || specs.size() > file.tensors().size())
     return Error(Code::kBadInput, std::to_string(file.tensors().size()) + " tensors, expected " +
                                       std::to_string(specs.size()) + "; " + file.path());
   STARLING_TRY(read_layers(file, specs));
   Trained trained;
   trained.tensors = specs.size();
+  trained.others = file.tensors().size() - specs.size();
   const Layout layout(std::move(specs));
   std::vector<float> parameters(layout.elements());
   for (const TensorPlace& place : layout.tensors()) {
@@ -131,9 +133,11 @@ int check_trained_model(const std::string& path) {
   if (!read) return fail(read.error());
   const Trained& model = read.value();
   const std::string& said = file.value().metadata().at(kParametersKey);
-  std::printf("%s: a trained model, %zu tensors, %llu parameters, whose digest is %s\n",
+  const std::string others =
+      model.others == 0 ? "" : " (" + std::to_string(model.others) + " more are not in it)";
+  std::printf("%s: a trained model, %zu tensors, %llu parameters, whose digest is %s%s\n",
               path.c_str(), model.tensors, static_cast<unsigned long long>(model.parameters),
-              to_string(model.digest).c_str());
+              to_string(model.digest).c_str(), others.c_str());
   if (model.not_finite > 0)
     return fail(1, std::to_string(model.not_finite) + " parameters are not finite; " + path);
   if (to_string(model.digest) != said && file.value().metadata().count(kLayersKey) == 0)

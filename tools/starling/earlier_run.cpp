@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -25,8 +27,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEvents = "events.jsonl";
 constexpr const char* kModel = "model.safetensors";
-constexpr const char* kConfig = "config.json";  // beside a model
-constexpr std::size_t kLookedAt = 10'000;       // entries of a folder
+// Beside a model; the adapter's are in its place where a script trains one (model_file.py).
+constexpr std::array<std::string_view, 4> kOfModel{
+    "config.json", "generation_config.json", "adapter_config.json", "adapter_model.safetensors"};
+constexpr std::size_t kLookedAt = 10'000;  // entries of a folder
 
 // A DeadRun holds the events of a run that no process writes any more. Threads: a value.
 class DeadRun {
@@ -90,7 +94,7 @@ Result<std::string> put_aside(const std::string& folder, bool with_model) {
   std::vector<fs::path> files;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename();
-    if (of_run(name) || (with_model && (name == kModel || name == kConfig)))
+    if (of_run(name) || (with_model && (name == kModel || std::ranges::count(kOfModel, name) > 0)))
       files.push_back(at->path());
   }
   // The run is known by its events, so these go last: what is killed meanwhile is done again.

@@ -13,7 +13,7 @@
         starling.train(build, loss, steps=1000, workers=4, out="out")
 
 train() runs the whole job on this machine; join() makes this machine a worker of a job that runs
-elsewhere; Job is for those who keep their own loop; load() gives the trained parameters.
+elsewhere; Job is for those who keep their own loop; load() gives the trained net's state_dict.
 
 Importing it seeds random, numpy and torch with 0, as every worker's process does before it runs the script: what the
 top of a script draws afterwards is the same everywhere.

@@ -18,7 +18,7 @@ class Failed(SystemExit):
 class Trained:
     """What a job came to."""
 
-    out: str      # its folder: events.jsonl, loss.svg, model.safetensors
+    out: str      # its folder: events.jsonl, loss.svg, and the model, which load() reads
     digest: str   # of the final state: equal for equal jobs, whatever happened
     loss: float   # of the last step
     steps: int

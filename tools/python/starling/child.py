@@ -22,6 +22,7 @@ import time
 import traceback
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
+from .model_file import own_names
 from .script import Reader, Refused, Script, Start, check_ages, check_start, check_texts
 
 SOCKET, LIFELINE = 3, 4
@@ -200,7 +201,7 @@ class Server:
             raise self._module.Refused("build() must return (nn.Module, Dataset)")
         net, data = made
         if self._init is not None:
-            net.load_state_dict(self._init)
+            net.load_state_dict(own_names(net, self._init))
         return net, data
 
     def _counted(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Whole jobs from a script: train(), join(), load(), Job, and the optimizers that a job can have."""
+"""Whole jobs from a script: train(), join(), Job, and the optimizers that a job can have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import shlex
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from . import child
 from .calls import Call, Failed, Trained
+from .model_file import load, own_names, save
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .options import Options, name_of
 from .script import FOLDER, Refused, Script, environment, of_main, started, texts
@@ -116,7 +116,7 @@ def _made(build: Build, init: "Optional[Mapping[str, Any]]", seed: int) -> "tupl
     module.check(net, data)
     if init is not None:
         try:
-            net.load_state_dict(init)
+            net.load_state_dict(own_names(net, init))
         except Exception as why:
             raise module.Refused(f"init does not fit the net: {' '.join(str(why).split())[:400]}") from None
     return net, data
@@ -168,9 +168,13 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
     if code != 0:
         raise Failed(code)
     end = _end_of(out)
+    try:
+        save(out, net)
+    except Exception as why:
+        raise Failed(_said(6, f"the job is done, digest {end['digest']}, and the whole model is not here:"
+                              f" {' '.join(str(why).split())[:400]}; {out} has the trained parameters alone")) from None
     evaluation = None
     if evaluate is not None:
-        load(out, net)
         net.eval()
         evaluation = evaluate(net)
     measured = dict(zip(options.metrics, map(_number, end.get("metrics", []))))
@@ -383,38 +387,3 @@ def join(where: str, script: str, *, keys: Optional[str] = None, threads: int = 
     arguments = [program(), "worker", "--join", where, "--script", os.path.abspath(script), "--threads",
                  str(threads), *(["--keys", keys] if keys else []), *command]
     return _call(arguments)
-
-
-def load(out: str, net: Any = None) -> "dict[str, Any]":
-    """The trained parameters by name, torch tensors float32, of a job's folder or a model file. With a net they
-    are put into it; parameters without requires_grad and buffers stay as they are.
-
-    Raises ValueError for a file that is no such model."""
-    import torch
-
-    path = Path(out)
-    if path.is_dir():
-        path = path / "model.safetensors"
-    raw = path.read_bytes()
-    if len(raw) < 8:
-        raise ValueError(f"{path} is no safetensors file")
-    (length,) = struct.unpack_from("<Q", raw)
-    if length > len(raw) - 8:
-        raise ValueError(f"{path} is no safetensors file")
-    header = json.loads(raw[8:8 + length])
-    tensors = {}
-    for name, place in header.items():
-        if name == "__metadata__":
-            continue
-        if place["dtype"] != "F32":
-            raise ValueError(f"{name} is {place['dtype']}, expected F32; {path}")
-        begin, end = (8 + length + offset for offset in place["data_offsets"])
-        flat = torch.frombuffer(bytearray(raw[begin:end]), dtype=torch.float32)
-        tensors[name] = flat.reshape(place["shape"])
-    if net is not None:
-        wanted = {name for name, p in net.named_parameters() if p.requires_grad}
-        for name in sorted(wanted - set(tensors)):
-            raise ValueError(f"parameter {name}, which the net trains, is not in the model; {path}")
-        for name in net.load_state_dict(tensors, strict=False).unexpected_keys:
-            raise ValueError(f"the net has no parameter {name}; {path}")
-    return tensors

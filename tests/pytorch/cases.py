@@ -1,0 +1,52 @@
+"""What the tests of scripts share: a script is run as people run it, and cases are told one by one."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def environment(**more):
+    return {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", **more}
+
+
+def ended(path, *arguments, **more):
+    """Exit code, and all that was said."""
+    done = subprocess.run([sys.executable, path, *map(str, arguments)], capture_output=True, text=True,
+                          env=environment(**more))
+    return done.returncode, done.stdout + done.stderr
+
+
+def said(path, *arguments, **more):
+    code, text = ended(path, *arguments, **more)
+    assert code == 0, f"exit code {code}: {text[-3000:]}"
+    return text
+
+
+def digest_in(text):
+    return re.findall(r"digest ([0-9a-f]{32})", text)[-1]
+
+
+def written(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def run(*cases):
+    """Exit code of a test program that has these."""
+    failed = 0
+    for case in cases:
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                case(folder)
+            print(f"ok     {case.__name__}", flush=True)
+        except Exception as why:  # the others are run all the same
+            failed += 1
+            print(f"FAILED {case.__name__}: {type(why).__name__}: {why}", flush=True)
+    print(f"{len(cases) - failed} passed, {failed} failed")
+    return 1 if failed else 0
