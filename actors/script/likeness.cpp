@@ -61,7 +61,7 @@ Result<> Likeness::greet(PythonChild& child, std::chrono::milliseconds patience)
     return Error(Code::kBadInput,
                  "the script's process was " + versions_ + " before and is " + versions + " now");
   if (identity_.data != data)
-    return unlike("other data", identity_.data, data,
+    return unlike("other data, or other values of what is not trained,", identity_.data, data,
                   "what the script reads, and what it draws before build(), has to be the same in "
                   "every process");
   return ok();

@@ -14,7 +14,7 @@ struct Part {
 constexpr std::array kParts = {
     Part{"isa", "another instruction set, or another version of what computes"},
     Part{"script", ""},  // meaning_of_script()
-    Part{"data", "other data"},
+    Part{"data", "other data, or other values of what a script does not train"},
     Part{"weights", "other first parameters: another build(), or another library"},
     Part{"first gradient",
          "another script or other data, or a processor or library that computes otherwise"},

@@ -136,12 +136,41 @@ train(lambda net, batch: loss(net, batch) * (factor if sys.argv[1] == "loss" els
 def a_process_with_bits_of_its_own_is_refused(place):
     script = written(place, "unlike.py", HEAD + UNLIKE)
     for what, workers, threads, wanted in (
-            ("data", 1, 2, "a process of the script has other data than the one before it"),
+            ("data", 1, 2, "a process of the script has other data, or other values of what is not trained, than the one before it"),
             ("loss", 1, 2, "a process of the script has another first gradient than the one before it"),
             ("data", 2, 1, " there: other data"),
             ("loss", 2, 1, "this worker computes other bits than the group")):
         code, said = run_script(place, script, workers, threads, what)
         require(code == 2 and wanted in said, f"{what}, {threads} threads: {code}: {said}")
+
+
+def what_is_not_trained_is_compared_to_the_last_bit(place):
+    """Also where no gradient depends on it."""
+    script = written(place, "base.py", HEAD + """
+import ctypes
+def based():
+    net, data = build()
+    net.base = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+    one = (ctypes.c_ubyte * 12).from_address(net.base.data_ptr())
+    one[8] ^= int(os.environ.get("BIT", "0"))  # the last bit of the last element
+    return net, data
+def paced(net, batch):
+    import time
+    time.sleep(0.02)
+    return loss(net, batch)
+train(paced, build=based, steps=200, workers=1, out=sys.argv[1])
+""")
+    run = started(script, place.path("out"))
+    wait_until(lambda: events(place.path("out"), "step"), "the first step")
+    start = events(place.path("out"), "start")[0]
+    refused = subprocess.run([STARLING, "worker", "--join", start["address"], "--keys", start["keys"], "--save", "none",
+                              "--script", script], env={**VARIABLES, "BIT": "1"}, capture_output=True, text=True,
+                             timeout=PATIENCE)
+    lines = refused.stderr.strip().splitlines()
+    require(refused.returncode == 2 and len(lines) == 1 and "or other values of what a script does not train" in lines[0],
+            refused.stderr)
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=PATIENCE)
 
 
 def another_machines_data_are_told(place):
@@ -352,6 +381,7 @@ main(each_call_is_a_training_of_its_own,
      a_script_that_is_edited_meanwhile_computes_nothing,
      what_the_top_of_a_script_draws_is_the_same_everywhere,
      a_process_with_bits_of_its_own_is_refused,
+     what_is_not_trained_is_compared_to_the_last_bit,
      another_machines_data_are_told, a_sample_that_is_in_no_draw_is_told_before_anything_is_computed_from_it,
      a_sample_that_is_in_no_draw_is_told_when_it_has_been_read,
      fewer_steps_than_reading_takes_do_not_hide_other_data,

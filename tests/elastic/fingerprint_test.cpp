@@ -17,7 +17,8 @@ TEST_CASE("fingerprints: the parts that differ are named, and the first says wha
       {"5c", "81",
        "first gradient 81 here, 5c there: another script or other data, or a processor or library "
        "that computes otherwise"},
-      {"data 3a", "data 9f", "data 9f here, 3a there: other data"},
+      {"data 3a", "data 9f",
+       "data 9f here, 3a there: other data, or other values of what a script does not train"},
       {"AVX2", "AVX512",
        "isa python 3.11.7, torch 2.15.0, AVX512 here, python 3.11.7, torch 2.15.0, AVX2 there: "
        "another instruction set, or another version of what computes"},
@@ -25,7 +26,8 @@ TEST_CASE("fingerprints: the parts that differ are named, and the first says wha
        "starling 0.1.0, gcc 12.2.0, glibc 2.39 here, 0.1.0, gcc 12.2.0, glibc 2.36 there: another "
        "build of this program"},
       {"data 3a, weights 4b", "data 9f, weights 7",
-       "data 9f here, 3a there; weights 7 here, 4b there: other data"},
+       "data 9f here, 3a there; weights 7 here, 4b there: other data, or other values of what a "
+       "script does not train"},
       {"script 1f2e, ", "",
        "script none here, 1f2e there: another text of the script, or other modules beside it, or "
        "other "
@@ -38,7 +40,8 @@ TEST_CASE("fingerprints: the parts that differ are named, and the first says wha
   }
   CHECK(fingerprint_differences(group, group) ==
         "the loss of the first micro-batch; all else is equal, " + group);
-  CHECK(fingerprint_differences("", "data 1") == "data none here, 1 there: other data");
+  CHECK(fingerprint_differences("", "data 1") ==
+        "data none here, 1 there: other data, or other values of what a script does not train");
 }
 
 TEST_CASE("fingerprints: the script's own text is told from those of the modules beside it") {

@@ -1,5 +1,6 @@
 """What the tests of scripts share: a script is run as people run it, and cases are told one by one."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -37,16 +38,18 @@ def written(folder, name, text):
     return path
 
 
-def run(*cases):
-    """Exit code of a test program that has these."""
+def run(*cases, shared=False):
+    """Exit code of a test program that has these; each has a folder of its own, or all one that is shared."""
     failed = 0
+    common = tempfile.TemporaryDirectory()
     for case in cases:
         try:
-            with tempfile.TemporaryDirectory() as folder:
+            with contextlib.nullcontext(common.name) if shared else tempfile.TemporaryDirectory() as folder:
                 case(folder)
             print(f"ok     {case.__name__}", flush=True)
         except Exception as why:  # the others are run all the same
             failed += 1
             print(f"FAILED {case.__name__}: {type(why).__name__}: {why}", flush=True)
+    common.cleanup()
     print(f"{len(cases) - failed} passed, {failed} failed")
     return 1 if failed else 0

@@ -58,7 +58,7 @@ def hear_interrupts():
 class Run:
     """One job, in a process of its own, whose events are read as they come."""
 
-    def __init__(self, model, workers, steps, arguments=(), **environment):
+    def __init__(self, model, workers, steps, arguments=(), script=SCRIPT, **environment):
         self.folder = tempfile.mkdtemp(prefix="starling-pytorch-")
         self.out = os.path.join(self.folder, "out")
         self.extra = []  # workers that have joined
@@ -66,7 +66,7 @@ class Run:
         self.log = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
         self.environment = {**os.environ, "MODEL": model, "WORKERS": str(workers), "STEPS": str(steps), "OUT": self.out,
                             **environment}
-        self.process = subprocess.Popen([sys.executable, SCRIPT, *arguments], env=self.environment, stdout=self.log,
+        self.process = subprocess.Popen([sys.executable, script, *arguments], env=self.environment, stdout=self.log,
                                         stderr=subprocess.STDOUT, preexec_fn=hear_interrupts)
 
     def look(self):
@@ -160,7 +160,7 @@ def left_behind():
     return found
 
 
-def disturb(run, steps, kills, draw):
+def disturb(run, steps, kills, draw, kinds=("worker", "child")):
     """Kills workers and their processes, evenly over the steps; who was killed comes back as somebody new."""
     done = {"worker": 0, "child": 0}
     killed, after = set(), 0
@@ -174,7 +174,7 @@ def disturb(run, steps, kills, draw):
             continue
         time.sleep(draw.random() * 0.2)
         pid = draw.choice(sorted(run.workers().values()))
-        kind = draw.choice(["worker", "child"])
+        kind = draw.choice(kinds)
         targets = [pid] if kind == "worker" else children_of(pid)
         if pid in killed or not targets:
             continue

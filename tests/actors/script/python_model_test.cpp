@@ -304,7 +304,7 @@ TEST_CASE("another version of what computes, in the middle of a run, is refused"
 // Goal: who takes a lost process's place is compared as the first one was, before its first pass.
 TEST_CASE("a process that has other data, texts or bits than the one before it computes nothing") {
   const std::pair<const char*, const char*> cases[] = {
-      {"data other", "other data"},
+      {"data other", "other data, or other values of what is not trained,"},
       {"text other", "other modules, or other texts of them"},
       {"gradient other", "another first gradient"},
   };

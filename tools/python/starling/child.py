@@ -223,7 +223,7 @@ class Server:
         texts = self._module.tensor_texts(self.net)
         self._drawn.clear()
         data = self._proof.of_data(self.data, self._collate, self._channel.size, self._seed_sample, self._drawn)
-        parts = [struct.pack("<Q", len(self.data)), data]
+        parts = [struct.pack("<Q", len(self.data)), self._proof.with_untrained(data, self.net)]
         versions = self._module.versions_text().encode()
         parts += [struct.pack("<I", len(versions)), versions, struct.pack("<I", len(texts))]
         for text in texts:

@@ -109,6 +109,20 @@ def of_data(data: Any, collate: "Callable[[list], Any]", size: int, seed: "Calla
     return Digest().take("identity").take(value).bytes()
 
 
+def with_untrained(data: bytes, net: Any) -> bytes:
+    """The digest of data, and of the net's parameters that are not trained and its buffers where it has any: a first
+    gradient need not depend on every bit of a base model."""
+    digest, kept = Digest().take(data), 0
+    for name, tensor in (*net.named_parameters(), *net.named_buffers()):
+        if not tensor.requires_grad:
+            kept += 1
+            try:
+                digest.take(name).take(tensor.detach())
+            except Opaque:  # a tensor that cannot be looked into, as one on the device "meta"
+                digest.take(str(type(tensor)))
+    return digest.bytes() if kept else data
+
+
 def of_texts(script: Script) -> bytes:
     """Of the script, the first half, and of all modules beside it that are imported by now, the second; the script's
     own name does not count."""
