@@ -242,7 +242,7 @@ def children_of(pid):
 
 
 def help_teaches(place):
-    for sub in ("run", "worker", "coordinator", "keys", "check", "audit", "chaos", "replay",
+    for sub in ("run", "worker", "coordinator", "keys", "check", "export", "audit", "chaos", "replay",
                 "version"):
         shown = starling(sub, "--help")
         require(shown.returncode == 0 and "Example:" in shown.stdout, f"{sub}: {shown.stdout}")

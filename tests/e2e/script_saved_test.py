@@ -75,6 +75,31 @@ train(build=partly)
     require(sorted(header(place.path("out/model.safetensors"))) == ["__metadata__", "bias", "weight"], said)
 
 
+def a_checkpoint_of_a_script_becomes_a_model(place):
+    script = written(place, "checkpoints.py", HEAD + """
+folder = os.environ["OUT"] + "-checkpoints"
+if not os.path.exists(os.environ["OUT"] + "-model"):
+    train(checkpoint=folder, checkpoint_every=4)
+    try:
+        starling.load(folder)
+    except ValueError as why:
+        assert "`starling export" in str(why), why
+    else:
+        raise AssertionError("a checkpoint was read as a model")
+else:
+    net = Net()
+    starling.load(os.environ["OUT"] + "-model", net)
+    assert net.bias.item() != 0.0
+""")
+    out = place.path("out")
+    code, said = ended(script, OUT=out)
+    require(code == 0, said)
+    done = subprocess.run([STARLING, "export", out + "-checkpoints", out + "-model"], capture_output=True, text=True)
+    require(done.returncode == 0 and done.stdout.startswith("the model of step 4 is "), done)
+    code, said = ended(script, OUT=out)
+    require(code == 0, said)
+
+
 def an_earlier_runs_adapter_is_put_aside_with_its_model(place):
     script = written(place, "more.py", HEAD + """
 more = ("--steps", "12") if os.environ.get("STARLING_RESUME") else ()
@@ -92,5 +117,5 @@ train(checkpoint=os.environ["OUT"] + "-checkpoints", checkpoint_every=4, command
     require(aside == names and not set(names) & set(os.listdir(out)), f"{aside}: {said}")
 
 
-main(an_earlier_runs_adapter_is_put_aside_with_its_model, the_saved_model_has_what_is_not_trained_too,
-     a_model_that_cannot_be_made_whole_is_said)
+main(a_checkpoint_of_a_script_becomes_a_model, an_earlier_runs_adapter_is_put_aside_with_its_model,
+     the_saved_model_has_what_is_not_trained_too, a_model_that_cannot_be_made_whole_is_said)

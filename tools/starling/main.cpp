@@ -10,6 +10,7 @@
 #include "tools/processes/signals.h"
 #include "tools/public/starling.h"
 #include "tools/starling/exit.h"
+#include "tools/starling/export_model.h"
 #include "tools/starling/options.h"
 #include "tools/starling/resume.h"
 #include "tools/starling/script_jobs.h"
@@ -67,6 +68,7 @@ int command(int argc, char** argv, const Registry& registry) {
   CoordinatorCommand coordinator_options;
   KeysCommand keys_options;
   CheckCommand check_options;
+  ExportCommand export_options;
   AuditCommand audit_options;
   ChaosCommand chaos_options;
   ReplayCommand replay_options;
@@ -77,6 +79,7 @@ int command(int argc, char** argv, const Registry& registry) {
   add_replay(app, replay_options);
   add_keys(app, keys_options);
   add_check(app, check_options);
+  add_export(app, export_options);
   add_audit(app, audit_options);
   subcommand(app, "version", "Version, compiler, libraries, instruction set.", "starling version");
   std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -107,6 +110,7 @@ int command(int argc, char** argv, const Registry& registry) {
   if (chosen == "replay") return tools::replay(replay_options);
   if (chosen == "keys") return tools::keys(keys_options);
   if (chosen == "check") return tools::check(check_options);
+  if (chosen == "export") return tools::export_model(export_options);
   if (chosen == "audit") return tools::audit(audit_options);
   return tools::version();
 }

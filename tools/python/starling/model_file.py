@@ -67,6 +67,8 @@ def load(out: str, net: Any = None) -> "dict[str, Any]":
     Raises ValueError for a file that is no such model."""
     path = Path(out)
     if path.is_dir():
+        if not (path / MODEL).exists() and any(path.glob("*/manifest.json")):
+            raise ValueError(f"{path} has checkpoints and no {MODEL}: `starling export {path} DIR` makes one of the newest")
         path = path / MODEL
     tensors, _ = _read(path)
     if net is not None:

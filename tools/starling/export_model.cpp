@@ -1,0 +1,124 @@
+#include "tools/starling/export_model.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+#include <vector>
+
+#include "actors/make_model.h"
+#include "core/formats/checkpoint.h"
+#include "core/formats/shard.h"
+#include "core/job/layout.h"
+#include "kernels/optim/optimizer.h"
+#include "tools/starling/exit.h"
+#include "tools/starling/model_file.h"
+#include "tools/starling/prepared_run.h"
+
+namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Found {
+  std::unique_ptr<Storage> storage;
+  Manifest manifest;
+};
+
+// Finds the checkpoint that a path names.
+Result<Found> find(const std::string& path) {
+  const fs::path folder = fs::path(path).lexically_normal() / "";  // with a stroke at its end
+  const fs::path named = folder.parent_path();
+  auto above = open_storage(named.parent_path().empty() ? "." : named.parent_path().string());
+  if (const auto versions = list_checkpoints(*above); versions)
+    for (const Version version : versions.value())
+      if (checkpoint_folder(version) == named.filename()) {
+        STARLING_TRY(manifest, read_manifest(*above, version));
+        return Found{std::move(above), std::move(manifest)};
+      }
+  auto storage = open_storage(path);
+  STARLING_TRY(versions, list_checkpoints(*storage));
+  for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
+    auto manifest = read_manifest(*storage, *version);
+    if (manifest) return Found{std::move(storage), std::move(manifest).value()};
+    std::fprintf(stderr, "starling: the checkpoint of step %llu cannot be used: %s\n",
+                 static_cast<unsigned long long>(*version), manifest.error().text().c_str());
+  }
+  return Error(Code::kBadInput,
+               "no checkpoint that can be read here, expected folders like step-000000040 with a "
+               "manifest.json; " +
+                   path);
+}
+
+// The weights, flat in the layout. Errors: kCorrupt, also where a segment is missing.
+Result<std::vector<float>> read_weights(const Found& found, const Layout& layout, bool second) {
+  const Version version = found.manifest.checkpoint.version;
+  ShardReader reader(*found.storage, checkpoint_folder(version), layout, second);
+  SegmentStates states(layout, second);
+  std::vector<float> weights(layout.elements());
+  std::vector<bool> there(layout.segments());
+  for (const Shard& shard : found.manifest.shards)
+    for (const SegmentDigest& segment : shard.segments) {
+      states.clear();
+      STARLING_TRY(reader.read(shard, segment, states));
+      const SegmentValues values = states[0];
+      std::ranges::copy(values.weights, weights.begin() + static_cast<std::ptrdiff_t>(
+                                                              layout.first_element(values.id)));
+      there[values.id] = true;
+    }
+  if (std::ranges::count(there, false) > 0)
+    return Error(Code::kCorrupt, "a segment of the checkpoint of step " + std::to_string(version) +
+                                     " is in none of its shards");
+  return weights;
+}
+
+Result<std::string> write(const ExportCommand& command) {
+  STARLING_TRY(found, find(command.checkpoint));
+  STARLING_TRY(job, parse_job(found.manifest.job, "/"));
+  STARLING_TRY(model, actors::make_model(job));
+  const Layout layout(model->tensors());
+  if (layout.segments() != found.manifest.segments ||
+      layout.segment_blocks() != found.manifest.segment_blocks)
+    return Error(
+        Code::kBadInput,
+        "it is cut into other segments than this version of Starling cuts; " + command.checkpoint);
+  STARLING_TRY(weights, read_weights(found, layout, kernels::moments(job.optimizer) == 2));
+  std::vector<SegmentId> all(layout.segments());
+  std::iota(all.begin(), all.end(), SegmentId{0});
+  const fs::path out = fs::path(command.out) / kModelFile;
+  std::error_code error;
+  fs::create_directories(command.out, error);
+  if (error) return Error(Code::kBadInput, "cannot make " + command.out + ": " + error.message());
+  if (fs::exists(out, error))
+    return Error(Code::kBadInput, command.out + " already has a model, expected a new folder");
+  const Trained trained{weights, parameters_digest(layout, weights, all)};
+  if (auto saved = save_model(out, job, layout, trained); !saved) return std::move(saved).error();
+  const Checkpoint& checkpoint = found.manifest.checkpoint;
+  return "the model of step " + std::to_string(checkpoint.version) + " is " + out.string() +
+         ", its parameters' digest " + to_string(trained.digest) +
+         (checkpoint.doubted_from == kNoVersion
+              ? ""
+              : ", in doubt from step " + std::to_string(checkpoint.doubted_from) + " on");
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, ExportCommand& command) {
+  auto* sub = subcommand(app, "export",
+                         "Makes the model of a checkpoint: model.safetensors, as a job's end "
+                         "leaves it, and for a GPT its config.json.",
+                         "starling export checkpoints model");
+  sub->add_option("checkpoint", command.checkpoint,
+                  "folder of checkpoints, whose newest is taken, or of one: DIR/step-000000040")
+      ->required();
+  sub->add_option("out", command.out, "new folder of the model")->required();
+}
+
+int export_model(const ExportCommand& command) {
+  const auto written = write(command);
+  if (!written) return fail(written.error());
+  std::printf("%s\n", written.value().c_str());
+  return 0;
+}
+
+}  // namespace starling::tools

@@ -1,0 +1,19 @@
+#pragma once
+// `starling export` makes the model of a checkpoint.
+
+#include <string>
+
+#include "tools/starling/options.h"
+
+namespace starling::tools {
+
+struct ExportCommand {
+  std::string checkpoint;  // a folder of checkpoints, whose newest is taken, or of one of them
+  std::string out;         // folder
+};
+
+void add_export(CLI::App& app, ExportCommand& command);
+// Returns the exit code.
+int export_model(const ExportCommand& command);
+
+}  // namespace starling::tools
