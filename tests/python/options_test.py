@@ -115,7 +115,7 @@ def what_is_no_function_is_named(place):
     require("build must be a function, is 3" in _said(lambda: starling.train(3, never, steps=1)), "build")
     require("loss must be a function, is 'mse'" in _said(lambda: starling.train(never, "mse", steps=1)), "loss")
     require("loss must be a function, is None" in _said(lambda: starling.train(never, None, steps=1)), "no loss")
-    for name in "collate", "evaluate":
+    for name in "collate", "evaluate", "on_step", "on_epoch", "on_checkpoint", "stop":
         said = _said(lambda: starling.train(never, never, steps=1, **{name: 5}))
         require(f"{name} must be a function, is 5" in said, said)
 

@@ -25,10 +25,12 @@ import sys
 
 from . import _strangers  # before torch: what is said has nothing to do with it
 from .job import SGD, Adam, AdamW, Failed, Job, MicroBatch, Step, Trained, join, load, train
+from .records import CheckpointRecord, EpochRecord, StepEvent, StepRecord
 
 __version__ = "0.1.0"
 __all__ = [
-    "Adam", "AdamW", "Failed", "Job", "MicroBatch", "SGD", "Step", "Trained", "join", "load", "train",
+    "Adam", "AdamW", "CheckpointRecord", "EpochRecord", "Failed", "Job", "MicroBatch", "SGD", "Step", "StepEvent",
+    "StepRecord", "Trained", "join", "load", "train",
 ]
 
 

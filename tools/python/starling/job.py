@@ -2,58 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
-import math
 import os
 import shlex
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from . import child
+from .callbacks import Callbacks, Watch, drop_checkpoints
 from .calls import Call, Failed, Trained
+from .command import command, ended, program
 from .model_file import load, own_names, save
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .options import Options, name_of
-from .script import FOLDER, Refused, Script, environment, of_main, started, texts
+from .records import CheckpointRecord, EpochRecord, StepEvent, StepRecord, number
+from .script import FOLDER, Refused, Script, of_main, started, texts
 
 Build = Callable[[], "tuple[Any, Any]"]
 Loss = Callable[[Any, Any], Any]
-
-
-def program() -> str:
-    """The `starling` command: STARLING says where, else the wheel's own, else that of PATH."""
-    named = os.environ.get("STARLING")
-    if named:
-        return named
-    own = Path(__file__).with_name("bin") / "starling"
-    found = str(own) if own.exists() else shutil.which("starling")
-    if not found or os.path.realpath(found) == os.path.realpath(sys.argv[0]):
-        raise Failed("starling: the command is nowhere: install the wheel, or say in STARLING where it is")
-    return found
-
-
-def command() -> None:
-    """The wheel's `starling`: the command itself, whose workers compute with this interpreter."""
-    own = str(Path(__file__).with_name("bin") / "starling")
-    os.execve(own, [own, *sys.argv[1:]], _environment())
-
-
-def _environment() -> "dict[str, str]":
-    """Of commands whose workers run scripts: this interpreter, and this package where it finds it."""
-    package = str(Path(__file__).resolve().parent.parent)
-    began = environment()
-    paths = [package] + [p for p in began.get("PYTHONPATH", "").split(os.pathsep) if p]
-    flags = {"PYTHONOPTIMIZE": str(sys.flags.optimize)} if sys.flags.optimize else {}
-    return {**began, **flags, "STARLING_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _again(script: Script) -> str:
@@ -68,40 +41,6 @@ def _folder(name: str) -> str:
     first = os.path.join("runs", f"{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
     numbered = (f"{first}-{i}" for i in itertools.count(2))
     return next(folder for folder in itertools.chain([first], numbered) if not os.path.exists(folder))
-
-
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-
-
-def _call(arguments: "Sequence[str]", again: Optional[str] = None, *files: int) -> int:
-    """Runs a command to its end. The signals that end a process are passed on to it, and it ends in its own way; of
-    two that come at once, as after Ctrl-C, it heeds one. Returns its exit code, or 128 + the signal that ended it.
-    again: what people are told to run if that was a signal. files: open ones that it has as well."""
-    told = {"STARLING_PARENT": str(os.getpid())} | ({} if again is None else {"STARLING_AGAIN": again})
-    early: "list[int]" = []  # signals that come before the command is there
-    running: "list[subprocess.Popen[bytes]]" = []
-
-    def pass_on(number: int, _: Any) -> None:
-        if running:
-            running[0].send_signal(number)
-        else:
-            early.append(number)
-
-    before = {}
-    if threading.current_thread() is threading.main_thread():  # which alone is told of signals
-        before = {number: signal.signal(number, pass_on) for number in _ENDING
-                  if signal.getsignal(number) not in (signal.SIG_IGN, None)}
-    try:
-        folder = FOLDER if os.path.isdir(FOLDER) else None
-        with subprocess.Popen(arguments, env={**_environment(), **told}, cwd=folder, pass_fds=files) as process:
-            running.append(process)
-            for number in early:
-                process.send_signal(number)
-            code = process.wait()
-    finally:
-        for number, answer in before.items():
-            signal.signal(number, answer)
-    return code if code >= 0 else 128 - code
 
 
 def _made(build: Build, init: "Optional[Mapping[str, Any]]", seed: int) -> "tuple[Any, Any]":
@@ -122,54 +61,68 @@ def _made(build: Build, init: "Optional[Mapping[str, Any]]", seed: int) -> "tupl
     return net, data
 
 
-def _run(call: Call, options: Options, build: Build, init: "Optional[Mapping[str, Any]]",
+def _run(call: Call, options: Options, build: Build, init: "Optional[Mapping[str, Any]]", callbacks: Callbacks,
          evaluate: "Optional[Callable[[Any], Any]]" = None, **calls: "Optional[Callable[..., Any]]") -> Trained:
     try:
-        call.trained = _trained(call, options, build, init, evaluate, calls)
-    except Failed as failed:
-        call.failed = failed.code if isinstance(failed.code, int) else 2
+        call.trained = _trained(call, options, build, init, callbacks, evaluate, calls)
+    except BaseException as failed:
+        call.failed = failed.code if isinstance(failed, Failed) and isinstance(failed.code, int) else 2
         raise
     return call.trained
 
 
-def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping[str, Any]]",
-         evaluate: "Optional[Callable[[Any], Any]]", calls: "Mapping[str, Any]") -> Trained:
+def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping[str, Any]]", callbacks: Callbacks,
+             evaluate: "Optional[Callable[[Any], Any]]", calls: "Mapping[str, Any]") -> Trained:
     """In the process that the user has started: the command does the work."""
     from . import module, proof
 
+    wanted = os.environ.get("STARLING_WRITE_JOB")
     where = ""
     try:
         script = of_main()
         where = f"; {script.path}"
-        options.check(init, build=build, evaluate=evaluate, **calls)
+        options.check(init, build=build, evaluate=evaluate, **calls, **callbacks.functions())
+        callbacks.check(options.checkpoint)
+        if wanted and (remark := callbacks.check_for_command()):
+            print(f"starling: {remark}", file=sys.stderr)
         net, data = _made(build, init, options.seed)
         start = started(proof.of_state(init), module.outline(net))
         script = replace(script, text=texts(script), call=call.number, at=call.at,
                          earlier=Call.records(call.number - 1), started=start.text())
     except Refused as why:
         raise Failed(_said(2, f"{why}{where}")) from None
-    text = options.job(net, data, script)
-    wanted = os.environ.get("STARLING_WRITE_JOB")
     if wanted:  # a command wants the job, and runs it in its own way
-        Path(wanted).write_text(text, encoding="utf-8")
+        Path(wanted).write_text(options.job(net, data, script), encoding="utf-8")
         raise SystemExit(0)
     out = options.out or _folder(name_of(script))
+    place = os.path.abspath(out)  # whatever folder a callback goes to
     # A call that was done before is found to be so, whether it has checkpoints or not.
     done = options.out is not None and os.path.exists(os.path.join(out, "model.safetensors"))
     resume = options.resume or os.environ.get("STARLING_RESUME") == "1" and bool(options.checkpoint or done)
     moved = os.getcwd() != FOLDER  # the command begins where this process began
-    with tempfile.TemporaryFile() as job:  # without a name: nothing is left however this process ends
-        job.write(text.encode())
-        job.flush()
-        arguments = [program(), "run", f"/proc/self/fd/{job.fileno()}", "--workers", str(options.workers), "--out",
-                     os.path.abspath(out) if moved else out,
-                     "--threads", str(options.threads), *(["--resume"] if resume else []), *options.command]
-        code = _call(arguments, _again(script), job.fileno())
+    again = _again(script)
+
+    def run(end: "Optional[int]", watch: "Optional[Watch]") -> "tuple[int, bool]":
+        with tempfile.TemporaryFile() as job:  # without a name: nothing is left however this process ends
+            job.write(options.job(net, data, script, end).encode())
+            job.flush()
+            return ended([program(), "run", f"/proc/self/fd/{job.fileno()}", "--workers", str(options.workers), "--out",
+                          place if moved else out, "--threads", str(options.threads),
+                          *(["--resume"] if resume or end is not None else []), *options.words(end)],
+                         again, job.fileno(), watch=watch)
+
+    if callbacks.any():
+        try:
+            code = _watching(callbacks, options, place, resume, run)
+        except Refused as why:
+            raise Failed(_said(2, f"{why}{where}")) from None
+    else:
+        code, _ = run(None, None)
     if code != 0:
         raise Failed(code)
-    end = _end_of(out)
+    end = _end_of(place)
     try:
-        save(out, net)
+        save(place, net)
     except Exception as why:
         raise Failed(_said(6, f"the job is done, digest {end['digest']}, and the whole model is not here:"
                               f" {' '.join(str(why).split())[:400]}; {out} has the trained parameters alone")) from None
@@ -177,14 +130,29 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
     if evaluate is not None:
         net.eval()
         evaluation = evaluate(net)
-    measured = dict(zip(options.metrics, map(_number, end.get("metrics", []))))
-    return Trained(out, end["digest"], _number(end["loss"]), int(end["version"]), measured, evaluation,
+    measured = dict(zip(options.metrics, map(number, end.get("metrics", []))))
+    return Trained(out, end["digest"], number(end["loss"]), int(end["version"]), measured, evaluation,
                    end["doubted_from"])
 
 
-def _number(value: "Optional[float]") -> float:
-    """Events have null for what is not finite, as of a step that was skipped."""
-    return math.nan if value is None else float(value)
+def _watching(callbacks: Callbacks, options: Options, out: str, resume: bool,
+              run: "Callable[[Optional[int], Optional[Watch]], tuple[int, bool]]") -> int:
+    """Runs the command and tells the functions of it; once more, from the checkpoint before, where workers were further
+    than the step at which stop was true. Returns the exit code."""
+    with contextlib.closing(Watch(callbacks, out, options.metrics, resume)) as watch:
+        while True:
+            end = watch.end
+            if end is not None:
+                print(f"stop was true at step {end}: the job ends with that", flush=True)
+                drop_checkpoints(str(options.checkpoint), end)
+            watch.expect()
+            code, heard = run(end, watch)
+            if heard and code != 0:  # whoever goes on with the run is told the rest
+                return code
+            watch.finish(done=code == 0)
+            if not watch.enough or code not in (0, 128 + signal.SIGTERM) or \
+                    code == 0 and int(_end_of(out)["version"]) == watch.end:
+                return code
 
 
 def _said(code: int, text: str) -> int:
@@ -220,7 +188,11 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
           init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[[Any], Any]]" = None,
           checkpoint: Optional[str] = None, checkpoint_every: int = 100, keep: int = 2, resume: bool = False,
           metrics: "Sequence[str]" = (), lease_ms: int = 1000, isa: str = "auto", threads: int = 1,
-          recheck: int = 256, on_mismatch: str = "warn", command: "Sequence[str]" = ()) -> Trained:
+          recheck: int = 256, on_mismatch: str = "warn", command: "Sequence[str]" = (),
+          on_step: "Optional[Callable[[StepEvent], Any]]" = None,
+          on_epoch: "Optional[Callable[[EpochRecord], Any]]" = None,
+          on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None,
+          stop: "Optional[Callable[[StepRecord], Any]]" = None) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
@@ -243,6 +215,15 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
     evaluate    (net) -> anything; called here at the end with the trained net in eval mode
     metrics     names of what the loss measures beside it, at most 8: their means over each step are in its
                 `step` event, in this order, and those of the last step in the result
+    on_step     (StepEvent): called for each step, with its `step` (1 is the first), `loss`, `norm`, `rate`, `metrics`,
+                `epoch`, `workers`, `ms`; on_epoch (EpochRecord): at the end of each pass over the data, with the means
+                of its steps; on_checkpoint (CheckpointRecord): with `step` and `path`. They are called in the process
+                that was started, in order, one at a time and once each, also where a run goes on in the same `out`;
+                workers do not wait for them, and train() returns when all was told. What one raises ends the run, as
+                Ctrl-C does, and is raised by train()
+    stop        (StepRecord) -> whether the job ends with this step; asked of every step once, in order. It must be a
+                function of the records alone. The model is that of just this step. Workers are further when it is
+                asked, and go back to the checkpoint before, so it needs `checkpoint`
     out         folder of the run; default: a new one, runs/NAME-TIME
     checkpoint  folder on storage that all workers reach: the state every `checkpoint_every` steps, from
                 which resume=True (or STARLING_RESUME=1 in the environment) goes on with any number of workers
@@ -269,7 +250,8 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
             one.done(value, measured)
     options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
                        checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command)
-    return _run(call, options, build, init, evaluate, loss=loss, collate=collate)
+    return _run(call, options, build, init, Callbacks(on_step, on_epoch, on_checkpoint, stop), evaluate, loss=loss,
+                collate=collate)
 
 
 class MicroBatch:
@@ -335,7 +317,12 @@ class Job:
                  init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
                  checkpoint_every: int = 100, keep: int = 2, resume: bool = False, metrics: "Sequence[str]" = (),
                  lease_ms: int = 1000, isa: str = "auto", threads: int = 1, recheck: int = 256,
-                 on_mismatch: str = "warn", command: "Sequence[str]" = ()) -> None:
+                 on_mismatch: str = "warn", command: "Sequence[str]" = (),
+                 on_step: "Optional[Callable[[StepEvent], Any]]" = None,
+                 on_epoch: "Optional[Callable[[EpochRecord], Any]]" = None,
+                 on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None,
+                 stop: "Optional[Callable[[StepRecord], Any]]" = None) -> None:
+        self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop)
         self._build, self._init, self._collate, self._call = build, init, collate, Call()
         self._options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
                                  checkpoint, checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck,
@@ -359,7 +346,7 @@ class Job:
     def __iter__(self) -> "Iterator[Step]":
         if self._server is None:
             if child.channel() is None:
-                _run(self._call, self._options, self._build, self._init, collate=self._collate)
+                _run(self._call, self._options, self._build, self._init, self._callbacks, collate=self._collate)
             else:
                 self._call.result()
             return
@@ -386,4 +373,4 @@ def join(where: str, script: str, *, keys: Optional[str] = None, threads: int = 
     Returns the worker's exit code, 0 if all is well."""
     arguments = [program(), "worker", "--join", where, "--script", os.path.abspath(script), "--threads",
                  str(threads), *(["--keys", keys] if keys else []), *command]
-    return _call(arguments)
+    return ended(arguments)[0]

@@ -195,12 +195,20 @@ class Options:
         self.command = _texts("command", self.command, "words, as (\"--coordinators\", \"3\")")
         _optimizer(self.optimizer, self.steps)
 
-    def job(self, net: Any, data: Any, script: Script) -> str:
-        """The text of a job file."""
+    def words(self, end: Optional[int]) -> "list[str]":
+        """Further ones of the command line; where the job ends after so many steps none says another number."""
+        words = list(self.command)
+        while end is not None and "--steps" in words:
+            at = words.index("--steps")
+            del words[at:at + 2]
+        return words if end is None else [word for word in words if not word.startswith("--steps=")]
+
+    def job(self, net: Any, data: Any, script: Script, end: Optional[int] = None) -> str:
+        """The text of a job file. end: it ends after so many steps, and the rate's schedule stays that of `steps`."""
         from . import module
 
         sections: "dict[str, dict[str, Any]]" = {
-            "job": {"name": name_of(script), "seed": self.seed, "steps": self.steps,
+            "job": {"name": name_of(script), "seed": self.seed, "steps": self.steps if end is None else end,
                     "micro_batches": self.micro_batches, "sequences": self.batch_size,
                     "replicas": self.replicas, "isa": self.isa},
             "model": {"kind": "python", "script": script.path, "samples": len(data),
@@ -208,7 +216,7 @@ class Options:
                       **_chosen(metrics=list(self.metrics), module=script.module, arguments=script.arguments,
                                 text=script.text, call=script.call, at=script.at, earlier=script.earlier,
                                 started=script.started)},
-            "optimizer": self.optimizer._fields(),
+            "optimizer": {**self.optimizer._fields(), **({} if end is None else {"schedule_steps": self.steps})},
             # Importing what a script needs takes workers of one machine their time.
             "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000, "recheck": self.recheck,
                         "on_mismatch": self.on_mismatch},

@@ -1,0 +1,197 @@
+"""What a script's own functions are told in the process that was started, and stop=, by the command itself over the
+package, with the stand-in for torch (tests/python/callbacks_test.py has the files of events alone)."""
+import os
+import signal
+
+from harness import SOURCE, alive, main, processes_naming, require, wait_until
+from scripts import HEAD, ended, events, result, started, written
+
+# What is told goes to a file, a line each; PACE has passes take their time.
+TELLS = HEAD + """
+import time
+told = open(os.environ["TOLD"], "a", buffering=1)
+def paced(net, batch):
+    time.sleep(float(os.environ.get("PACE", 0)) if os.path.exists(os.environ.get("SLOW", os.sep)) else 0)
+    return loss(net, batch)
+def say(kind, number):
+    print(kind, number, file=told)
+options = dict(steps=40, on_step=lambda s: say("step", s.step), on_epoch=lambda e: say("epoch", e.epoch),
+               on_checkpoint=lambda c: say("checkpoint", c.step), checkpoint=os.environ.get("CK"), checkpoint_every=10,
+               optimizer=starling.AdamW(2e-2, floor=1.0))
+"""
+RUNS = TELLS + "train(paced, **options)\n"
+
+
+def told_in(path, kind):
+    try:
+        with open(path) as file:
+            return [int(line.split()[1]) for line in file if line.startswith(kind + " ")]
+    except OSError:
+        return []
+
+
+def variables(place, name, **more):
+    return {"TOLD": place.path(name + ".told"), "OUT": place.path(name), "CK": place.path(name + "-ck"), **more}
+
+
+def each_is_told_once_whatever_happens_to_workers(place):
+    script = written(place, "runs.py", RUNS.replace("steps=40", "steps=400").replace("every=10", "every=100"))
+    quiet = result(script, **variables(place, "quiet"))
+    slow = written(place, "slow", "")  # until another one has come in the place of the one that is killed
+    of = variables(place, "three", WORKERS="3", PACE="0.05", SLOW=slow)
+    run = started(script, **of)
+    wait_until(lambda: told_in(of["TOLD"], "step")[2:], "steps are told while the job runs")
+
+    def joined():
+        return [e for e in events(of["OUT"], "worker") if e["what"] == "joined"]
+
+    os.kill(joined()[1]["pid"], signal.SIGKILL)
+    wait_until(lambda: len(joined()) > 3, "another worker")
+    os.remove(slow)
+    said, errors = run.communicate()
+    require(run.returncode == 0 and quiet in said, said + errors)
+    for name in "quiet", "three":
+        told = variables(place, name)["TOLD"]
+        require(told_in(told, "step") == list(range(1, 401)), f"{name}: {told_in(told, 'step')}")
+        require(told_in(told, "epoch") == list(range(1, 101)), f"{name}: {told_in(told, 'epoch')}")
+        require(told_in(told, "checkpoint") == [100, 200, 300], f"{name}: {told_in(told, 'checkpoint')}")
+
+
+def a_slow_function_holds_no_worker_up(place):
+    script = written(place, "slow.py", HEAD + """
+import time
+def waits(step):
+    while step.step == 1 and '"ev":"done"' not in open(os.path.join(os.environ["OUT"], "events.jsonl")).read():
+        time.sleep(0.01)
+    print("STEP", step.step, flush=True)
+train(on_step=waits)
+""")
+    code, said = ended(script, OUT=place.path("slow"), WORKERS="2")
+    require(code == 0 and [line for line in said.splitlines() if line.startswith("STEP")]
+            == [f"STEP {i}" for i in range(1, 9)], said)
+
+
+def what_one_raises_ends_the_run_and_is_the_last_that_is_said(place):
+    script = written(place, "raises.py", RUNS.replace('say("step", s.step)', """(say("step", s.step),
+    {}["mine"] if s.step == 15 and not os.environ.get("MENDED") else None)"""))
+    quiet = result(script, **variables(place, "quiet", MENDED="1"))
+    of = variables(place, "raises", PACE="0.01", WORKERS="2", SLOW=SOURCE)
+    run = started(script, **of)
+    said, errors = run.communicate()
+    require(run.returncode == 1 and errors.rstrip().endswith("KeyError: 'mine'"), f"{run.returncode}: {said}{errors}")
+    require(not processes_naming(script) and not events(of["OUT"], "done"), "something goes on")
+    again = result(script, MENDED="1", STARLING_RESUME="1", **of)
+    require(again == quiet, f"{again}, undisturbed {quiet}")
+    require(told_in(of["TOLD"], "step") == [*range(1, 16), *range(15, 41)], f"{told_in(of['TOLD'], 'step')}")
+    require(told_in(of["TOLD"], "epoch") == list(range(1, 11)), f"{told_in(of['TOLD'], 'epoch')}")
+
+
+def who_goes_on_after_a_kill_is_told_the_rest(place):
+    script = written(place, "runs.py", RUNS)
+    quiet = result(script, **variables(place, "quiet"))
+    of = variables(place, "killed", PACE="0.01", SLOW=SOURCE)
+    run = started(script, **of)
+    wait_until(lambda: told_in(of["TOLD"], "step")[14:], "steps are told")
+    workers = [e["pid"] for e in events(of["OUT"], "worker") if e["what"] == "joined"]
+    run.kill()
+    run.communicate()
+    wait_until(lambda: not any(alive(pid) for pid in workers) and not processes_naming(script), "the run ends")
+    require(result(script, STARLING_RESUME="1", **of) == quiet, "another digest")
+    require(told_in(of["TOLD"], "step") == list(range(1, 41)), f"{told_in(of['TOLD'], 'step')}")
+    require(told_in(of["TOLD"], "checkpoint") == [10, 20, 30], f"{told_in(of['TOLD'], 'checkpoint')}")
+    require(result(script, STARLING_RESUME="1", **of) == quiet, "it was done")
+    require(told_in(of["TOLD"], "step") == list(range(1, 41)), "told again when it was done")
+
+
+STOPS = TELLS + """
+def below(record):
+    return record.step >= 13 and record.loss < 1.9
+train(paced, **(options | eval(os.environ.get("MORE", "{}"))), stop=below)
+"""
+
+
+def steps_of(of):
+    return events(of["OUT"], "done")[0]["version"]
+
+
+def stop_ends_at_one_step_for_any_number_of_workers(place):
+    script = written(place, "stops.py", STOPS)
+    first = variables(place, "one")
+    digest = result(script, **first)
+    end = steps_of(first)
+    require(13 <= end < 40, f"it ends with step {end}, expected one between others")
+    losses = [e["loss"] for e in events(os.path.join(first["OUT"], "run-1"), "step")]
+    require(losses[end - 1] < 1.9 and not any(l < 1.9 for l in losses[12:end - 1]), f"{end}: {losses}")
+    require(os.path.exists(os.path.join(first["OUT"], "model.safetensors")), "no model")
+    of = variables(place, "three", WORKERS="3", PACE="0.02", SLOW=SOURCE)
+    run = started(script, **of)
+    wait_until(lambda: told_in(of["TOLD"], "step")[2:], "steps are told")
+    os.kill([e for e in events(of["OUT"], "worker") if e["what"] == "joined"][0]["pid"], signal.SIGKILL)
+    said, errors = run.communicate()
+    require(run.returncode == 0 and digest in said and steps_of(of) == end, f"{steps_of(of)}, expected {end}: {said}{errors}")
+    for one in first, of:
+        require(told_in(one["TOLD"], "step") == list(range(1, end + 1)), f"{told_in(one['TOLD'], 'step')}")
+        require(told_in(one["TOLD"], "checkpoint") == [n for n in (10, 20, 30) if n < end], told_in(one["TOLD"], "checkpoint"))
+        require(not [name for name in os.listdir(one["CK"]) if name[5:].isdigit() and int(name[5:]) >= end], "beyond the end")
+    # The rate is the same at all steps here, so that a job of so many steps has the same model.
+    require(result(written(place, "runs.py", RUNS.replace("train(paced", f"options['steps'] = {end}\ntrain(paced")),
+                   **variables(place, "as-many")) == digest, "another model than that of a job of so many steps")
+    require(result(script, STARLING_RESUME="1", **first) == digest and steps_of(first) == end, "another end when it is done")
+
+
+def stop_keeps_the_schedule_and_works_without_a_checkpoint_before(place):
+    script = written(place, "stops.py", STOPS)
+    found = {}
+    for name, more in (("often", {"checkpoint_every": 4}), ("never", {"checkpoint_every": 1000})):
+        of = variables(place, name, MORE=f"{{'checkpoint_every': {more['checkpoint_every']},"
+                                         " 'optimizer': starling.AdamW(2e-2, warmup=3, floor=0.0)}")
+        found[name] = result(script, **of), steps_of(of)
+    require(len(set(found.values())) == 1, f"{found}")
+
+
+def stop_holds_through_a_kill_and_a_resume(place):
+    script = written(place, "stops.py", STOPS)
+    quiet = variables(place, "quiet")
+    digest = result(script, **quiet)
+    of = variables(place, "killed", PACE="0.01", SLOW=SOURCE)
+    run = started(script, **of)
+    wait_until(lambda: told_in(of["TOLD"], "step")[10:], "steps are told")
+    run.kill()
+    run.communicate()
+    wait_until(lambda: not processes_naming(script), "the run ends")
+    require(result(script, STARLING_RESUME="1", **of) == digest and steps_of(of) == steps_of(quiet), "another end")
+    require(told_in(of["TOLD"], "step") == list(range(1, steps_of(quiet) + 1)), f"{told_in(of['TOLD'], 'step')}")
+    elsewhere = {**of, "OUT": place.path("elsewhere"), "STARLING_RESUME": "1"}
+    code, said = ended(script, **elsewhere)
+    require(code == 2 and "tells nothing of step 1: go on in the out= of the runs before" in said.splitlines()[-1], said)
+
+
+def stop_is_refused_where_nobody_can_ask_it(place):
+    script = written(place, "stops.py", STOPS)
+    code, said = ended(script, **{**variables(place, "none"), "CK": ""})
+    require(code == 2 and "stop needs checkpoint=, a folder" in said and said.count("\n") == 1, said)
+    code, said = ended(script, STARLING_WRITE_JOB=place.path("job.toml"), **variables(place, "command"))
+    require(code == 2 and "stop= is asked in the process that `python` starts" in said, said)
+    code, said = ended(written(place, "runs.py", RUNS), STARLING_WRITE_JOB=place.path("job.toml"), **variables(place, "c"))
+    require(code == 0 and "on_step, on_epoch, on_checkpoint: called in the process" in said, said)
+
+
+def a_loop_of_ones_own_has_them_too(place):
+    script = written(place, "loop.py", HEAD + """
+job = starling.Job(build, steps=12, micro_batches=4, batch_size=4, seed=5, lease_ms=10000, workers=2,
+                   out=os.environ["OUT"], checkpoint=os.environ["CK"], checkpoint_every=2, on_step=lambda s: print("STEP", s.step),
+                   stop=lambda record: record.step == 7)
+for step in job:
+    for mb in step.mine:
+        mb.done(loss(job.net, mb.batch()))
+print("RESULT", job.trained.digest, job.trained.steps)
+""")
+    code, said = ended(script, **variables(place, "loop"))
+    steps = [line for line in said.splitlines() if line.startswith("STEP")]
+    require(code == 0 and steps == [f"STEP {i}" for i in range(1, 8)] and said.splitlines()[-1].endswith(" 7"), said)
+
+
+main(each_is_told_once_whatever_happens_to_workers, a_slow_function_holds_no_worker_up,
+     what_one_raises_ends_the_run_and_is_the_last_that_is_said, who_goes_on_after_a_kill_is_told_the_rest,
+     stop_ends_at_one_step_for_any_number_of_workers, stop_keeps_the_schedule_and_works_without_a_checkpoint_before,
+     stop_holds_through_a_kill_and_a_resume, stop_is_refused_where_nobody_can_ask_it, a_loop_of_ones_own_has_them_too)

@@ -1,0 +1,266 @@
+"""What the process that a person has started is told while the command trains: steps, epochs and checkpoints, each
+once and in order, from the run's events. Needs no torch."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import math
+import os
+import shutil
+import struct
+from dataclasses import dataclass
+from typing import Any, Callable, Deque, Iterator, Mapping, Optional, Sequence
+
+from .records import EVENTS, CheckpointRecord, Course, EpochRecord, InOrder, StepEvent, StepRecord, Tail, history
+from .script import Refused
+
+TOLD = "told.json"
+_TOLD_BYTES = 1024
+
+
+@dataclass
+class Callbacks:
+    """The functions that train() and Job were given for the process that was started."""
+
+    on_step: "Optional[Callable[[StepEvent], Any]]" = None
+    on_epoch: "Optional[Callable[[EpochRecord], Any]]" = None
+    on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None
+    stop: "Optional[Callable[[StepRecord], Any]]" = None
+
+    def functions(self) -> "dict[str, Any]":
+        return {"on_step": self.on_step, "on_epoch": self.on_epoch, "on_checkpoint": self.on_checkpoint,
+                "stop": self.stop}
+
+    def check(self, checkpoint: "Optional[str]") -> None:
+        """Raises Refused."""
+        if self.stop is not None and not checkpoint:
+            raise Refused("stop needs checkpoint=, a folder: the run goes back to the checkpoint before the step at which"
+                          " it stops, as workers are further when stop is asked")
+
+    def check_for_command(self) -> "Optional[str]":
+        """Of a command that takes a script, where nobody calls them: what is to be said, None if nothing. Raises
+        Refused."""
+        if self.stop is not None:
+            raise Refused("stop= is asked in the process that `python` starts, and a command that takes a script has"
+                          " none: run the script itself, or leave stop= out for the command")
+        names = [name for name, function in self.functions().items() if function is not None]
+        return f"{', '.join(names)}: called in the process that `python` starts, not by this command" if names else None
+
+    def any(self) -> bool:
+        return any(function is not None for function in self.functions().values())
+
+
+class Told:
+    """How far the functions have been told of a run, in its folder: the process may end at any time, and one that goes
+    on with the run begins there."""
+
+    def __init__(self, out: str, resume: bool) -> None:
+        self._path = os.path.join(out, TOLD)
+        self._file: "Optional[int]" = None
+        self._at: "dict[str, Any]" = {}
+        if resume:
+            with contextlib.suppress(OSError, ValueError), open(self._path, encoding="utf-8") as file:
+                self._at = dict(json.load(file))
+
+    def get(self, name: str) -> Any:
+        return self._at.get(name, 0)
+
+    def set(self, name: str, value: Any) -> None:
+        """The folder must be there."""
+        self._at[name] = value
+        text = json.dumps(self._at)
+        if self._file is None:
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        os.pwrite(self._file, (text.ljust(_TOLD_BYTES - 1) + "\n").encode(), 0)
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+class _Pass:
+    """The steps since the last end of a pass over the data, and their sums."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._count, self._loss, self._metrics = 0, 0.0, {}  # type: int, float, dict[str, float]
+
+    def step(self, step: StepRecord, course: Course) -> "Optional[EpochRecord]":
+        """The end of a pass with this step."""
+        if not step.skipped:
+            self._count += 1
+            self._loss += step.loss
+            for name, value in step.metrics.items():
+                self._metrics[name] = self._metrics.get(name, 0.0) + value
+        passes = course.passes(step.step)
+        if passes == course.passes(step.step - 1):
+            return None
+        ended = EpochRecord(passes, step.step, self._count, self._loss / self._count if self._count else math.nan,
+                            {name: total / self._count for name, total in self._metrics.items()})
+        self._clear()
+        return ended
+
+
+class Watch:
+    """Follows a run's events and tells the functions. Used by one thread, between looks at the command: no worker
+    waits for what the functions do."""
+
+    def __init__(self, callbacks: Callbacks, out: str, metrics: "Sequence[str]", resume: bool,
+                 writers: "Sequence[Any]" = ()) -> None:
+        self._callbacks, self._out, self._metrics = callbacks, out, metrics
+        self._told = Told(out, resume)
+        self._writers = tuple(writers)
+        self._queue: "Deque[Callable[[], None]]" = collections.deque()
+        self._seen = 0  # steps that were looked at, in order
+        self._checkpoint = 0  # of the newest that was looked at
+        self._pass = _Pass()
+        self._asked: "list[bytes]" = []  # of each step that stop was asked of, what is the same whenever it is done
+        self.end: "Optional[int]" = None  # so many steps, at which stop was true
+        self._expected: "Optional[int]" = None  # that the command was told as its end
+        self._before: "Optional[tuple[int, int]]" = None
+        self._tail: "Optional[Tail]" = None
+        self._order = InOrder(0)
+        self._course: "Optional[Course]" = None
+        for writer in self._writers:
+            writer.begin(self._told, resume)
+        if resume and callbacks.stop is not None:
+            for start, event in history(out, with_last=True):
+                self._ask(Course(start, metrics).step(event))
+
+    @property
+    def enough(self) -> bool:
+        """Whether the command makes more steps than it should."""
+        return self.end != self._expected
+
+    def expect(self) -> None:
+        """Before the command is started, which makes a file of events of its own and is told the end if it is known."""
+        self._expected = self.end
+        self._close_tail()
+        self._before = self._place()
+
+    def _place(self) -> "Optional[tuple[int, int]]":
+        with contextlib.suppress(OSError):
+            status = os.stat(os.path.join(self._out, EVENTS))
+            return status.st_dev, status.st_ino
+        return None
+
+    def _close_tail(self) -> None:
+        if self._tail is not None:
+            self._tail.close()
+        self._tail, self._course = None, None
+
+    def look(self) -> bool:
+        """Hears what is new and tells one thing of it; whether there was one."""
+        if self._callbacks.stop is not None or not self._queue:  # stop is asked at once, however slow the others are
+            self._hear()
+        if not self._queue:
+            return False
+        self._queue.popleft()()
+        return True
+
+    def finish(self, done: bool) -> None:
+        """When the command has ended: tells the rest. done: it says that the job is."""
+        self._hear()
+        if self._tail is None and done:  # it was done before, and the command has written nothing
+            self._tell_history(with_last=True)
+        for event in self._order.rest():
+            self._step(event)
+        while self._queue:
+            self._queue.popleft()()
+
+    def close(self) -> None:
+        self._close_tail()
+        for writer in self._writers:
+            writer.close(self._told)
+        self._told.close()
+
+    def _hear(self) -> None:
+        if self._tail is None:
+            place = self._place()
+            if place is None or place == self._before:
+                return
+            self._tail = Tail(os.path.join(self._out, EVENTS))
+        for event in self._tail.read():
+            if event["ev"] == "start":
+                self._tell_history(with_last=False, limit=int(event["from"]))
+                self._course = Course(event, self._metrics)
+                self._order = InOrder(self._course.begins)
+            elif event["ev"] == "checkpoint":
+                self._take_checkpoint(event)
+            else:
+                for one in self._order.put(event):
+                    self._step(one)
+
+    def _tell_history(self, with_last: bool, limit: float = math.inf) -> None:
+        course, of = None, None
+        for start, event in history(self._out, with_last):
+            if course is None or of is not start:
+                course, of = Course(start, self._metrics), start
+            if event["version"] < limit:
+                self._take(course.step(event), course)
+
+    def _step(self, event: "Mapping[str, Any]") -> None:
+        if self._course is not None:
+            self._take(self._course.step(event), self._course)
+
+    def _take(self, step: StepEvent, course: Course) -> None:
+        self._ask(step)
+        if step.step <= self._seen or self.end is not None and step.step > self.end:
+            return
+        self._seen = step.step
+        ended = self._pass.step(step, course)
+        for writer in self._writers:
+            self._queue.append(lambda writer=writer: writer.step(step, self._told))  # type: ignore[misc]
+        self._put("on_step", step.step, step)
+        if ended is not None:
+            self._put("on_epoch", ended.epoch, ended)
+
+    def _take_checkpoint(self, event: "Mapping[str, Any]") -> None:
+        step = int(event["version"])
+        if step <= self._checkpoint or self.end is not None and step >= self.end:
+            return  # one that is published once more, or one that is removed
+        self._checkpoint = step
+        self._put("on_checkpoint", step, CheckpointRecord(step, event["path"]))
+
+    def _put(self, name: str, at: int, what: Any) -> None:
+        function = self._callbacks.functions()[name]
+        if function is None or at <= self._told.get(name):
+            return
+
+        def tell() -> None:
+            function(what)
+            self._told.set(name, at)
+
+        self._queue.append(tell)
+
+    def _ask(self, step: StepEvent) -> None:
+        stop = self._callbacks.stop
+        if stop is None or self.end is not None and step.step > self.end:
+            return
+        same = struct.pack("<dd", step.loss, step.norm)
+        if step.step <= len(self._asked):
+            if self._asked[step.step - 1] != same:
+                raise Refused(f"step {step.step} was done again with another loss or norm, and stop was asked of the one"
+                              " before: what has changed reaches the result; begin anew, in another out= and checkpoint=")
+            return
+        if step.step > len(self._asked) + 1:
+            raise Refused(f"stop has to be asked of every step, and {self._out} tells nothing of step"
+                          f" {len(self._asked) + 1}: go on in the out= of the runs before, or begin anew")
+        self._asked.append(same)
+        if stop(step.record()):
+            self.end = step.step
+
+
+def drop_checkpoints(folder: str, end: int) -> None:
+    """Those of so many steps or more: the run ends with fewer steps than it has made."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            if name.startswith("step-") and name[5:].isdigit() and int(name[5:]) >= end:
+                with contextlib.suppress(FileNotFoundError):  # without it there is no checkpoint
+                    os.remove(os.path.join(folder, name, "manifest.json"))
+                shutil.rmtree(os.path.join(folder, name), ignore_errors=True)

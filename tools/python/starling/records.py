@@ -1,0 +1,209 @@
+"""What a run has told in its events.jsonl, as records with names: of a live run as its file grows, of earlier runs in
+the same folder, which the command has put aside there. Needs no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Any, Iterator, Mapping, Optional, Sequence
+
+EVENTS = "events.jsonl"
+_EARLIER = re.compile(r"run-(\d+)")  # the folders of earlier runs (tools/starling/earlier_run.cpp)
+_WANTED = ('"ev":"start"', '"ev":"step"', '"ev":"checkpoint"')  # of the kinds of lines
+_KIND_WITHIN = 96  # characters of a line's begin, after the times
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What is the same of a step for any number of workers and whatever happens to them."""
+
+    step: int               # so many steps are done with it: 1 for the first
+    loss: float             # mean over its micro-batches; NaN if it was skipped
+    norm: float             # of the whole gradient, before it was clipped
+    rate: "Optional[float]"  # of the optimizer in it; None if the job's schedule is not known here
+    epoch: float            # so many passes over the data are done with it
+    samples: int            # of this step
+    skipped: bool = False   # a micro-batch was not finite: the step has changed nothing
+    metrics: "Mapping[str, float]" = field(default_factory=dict)  # means over its micro-batches
+
+
+@dataclass(frozen=True)
+class StepEvent(StepRecord):
+    """A step's record, and how this run came to it."""
+
+    workers: int = 0  # that computed it
+    ms: float = 0.0   # that it took
+    time: str = ""    # when it was told, UTC as of RFC 3339
+
+    def record(self) -> StepRecord:
+        return StepRecord(self.step, self.loss, self.norm, self.rate, self.epoch, self.samples, self.skipped,
+                          self.metrics)
+
+    def scalars(self) -> "dict[str, float]":
+        """What log= writes of it, by name; a metric that is called as one of the others is "metric.NAME"."""
+        found = {"loss": self.loss, "norm": self.norm, "epoch": self.epoch, "workers": float(self.workers),
+                 "ms": self.ms}
+        if self.rate is not None:
+            found["rate"] = self.rate
+        return {**found, **{f"metric.{name}" if name in _OWN else name: value for name, value in self.metrics.items()}}
+
+
+_OWN = ("step", "loss", "norm", "rate", "epoch", "workers", "ms")
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """The end of a pass over the data: that of the step with its last sample."""
+
+    epoch: int   # so many passes are done; a step that ends several has the last of them
+    step: int    # so many steps are done
+    steps: int   # so many, those since the pass before, are in the means
+    loss: float  # the mean of theirs, without steps that were skipped
+    metrics: "Mapping[str, float]"  # the means of theirs
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    step: int  # so many steps are in it
+    path: str  # its folder
+
+
+def number(value: Any) -> float:
+    """Events have null for what is not finite, as of a step that was skipped."""
+    return math.nan if value is None else float(value)
+
+
+class Course:
+    """What the `start` event says of a run, as far as its steps' records need it."""
+
+    def __init__(self, start: "Mapping[str, Any]", metrics: "Sequence[str]") -> None:
+        self.begins = int(start["from"])
+        self._metrics = tuple(metrics)
+        self._samples = int(start["samples"])
+        self._per_step = int(start["micro_batches"]) * int(start["sequences"])
+        self._steps = int(start["steps"])
+        self._optimizer = _section(start["job"], "optimizer")
+
+    def step(self, event: "Mapping[str, Any]") -> StepEvent:
+        done = int(event["version"]) + 1
+        rate = event["rate"] if "rate" in event else self._rate(done - 1)
+        measured = dict(zip(self._metrics, map(number, event.get("metrics", []))))
+        return StepEvent(done, number(event["loss"]), number(event["norm"]), rate,
+                         done * self._per_step / self._samples if self._samples else 0.0, self._per_step,
+                         bool(event["skipped"]), measured, int(event["world"]), number(event["ms"]), event["time"])
+
+    def passes(self, steps: int) -> int:
+        """That are over after so many steps."""
+        return steps * self._per_step // self._samples if self._samples else 0
+
+    def _rate(self, step: int) -> "Optional[float]":
+        """As learning_rate() in core/job/job.cpp; None for a schedule of another kind."""
+        if not {"peak_rate", "warmup_steps", "floor"} <= set(self._optimizer) or "schedule" in self._optimizer:
+            return None
+        peak, floor = (float(self._optimizer[key]) for key in ("peak_rate", "floor"))
+        warmup = int(self._optimizer["warmup_steps"])
+        schedule = int(self._optimizer.get("schedule_steps", "0")) or self._steps
+        if step < warmup:
+            return peak * (step + 1) / warmup
+        if step + 1 >= schedule:
+            return peak * floor
+        return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * (step + 1 - warmup) / (schedule - warmup))) / 2)
+
+
+def _section(job: str, name: str) -> "dict[str, str]":
+    """Keys of a job file's section as the command writes it; values as they stand there."""
+    _, _, rest = job.partition(f"[{name}]\n")
+    lines = (line.partition(" = ") for line in rest.partition("\n[")[0].split("\n"))
+    return {key: value for key, between, value in lines if between}
+
+
+class InOrder:
+    """Steps by version, whatever the order of their lines: a member may tell one late."""
+
+    def __init__(self, first: int) -> None:
+        self._next, self._early = first, {}  # type: int, dict[int, Mapping[str, Any]]
+
+    def put(self, event: "Mapping[str, Any]") -> "Iterator[Mapping[str, Any]]":
+        """Those whose turn it is with this one."""
+        if event["version"] >= self._next:
+            self._early[event["version"]] = event
+        while self._next in self._early:
+            yield self._early.pop(self._next)
+            self._next += 1
+
+    def rest(self) -> "Iterator[Mapping[str, Any]]":
+        """Those after a gap: a disk that took no lines has left one."""
+        for version in sorted(self._early):
+            yield self._early.pop(version)
+
+
+class Tail:
+    """The whole lines of a file that grows, of the kinds that are wanted, as dicts."""
+
+    def __init__(self, path: str) -> None:
+        self._file, self._part = open(path, "rb"), b""
+
+    def read(self) -> "list[dict[str, Any]]":
+        """What has come since."""
+        data = self._part + self._file.read()
+        whole, end, self._part = data.rpartition(b"\n")
+        found = []
+        for text in whole.decode("utf-8", "replace").split("\n") if end else []:
+            if any(kind in text[:_KIND_WITHIN] for kind in _WANTED):
+                with contextlib.suppress(ValueError):  # of a disk that was full
+                    found.append(json.loads(text))
+        return found
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _told_in(path: str) -> "list[dict[str, Any]]":
+    try:
+        tail = Tail(path)
+    except OSError:
+        return []
+    try:
+        return tail.read()
+    finally:
+        tail.close()
+
+
+def history(out: str, with_last: bool) -> "Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]":
+    """Of all runs that a folder tells of, each step's `step` event, in order, after its run's `start`: the steps that a
+    later run did again are those of the later run. with_last: of events.jsonl, too."""
+    try:
+        found = sorted(int(match[1]) for match in map(_EARLIER.fullmatch, os.listdir(out)) if match)
+    except OSError:
+        return
+    files = [os.path.join(out, f"run-{i}", EVENTS) for i in found] + ([os.path.join(out, EVENTS)] if with_last else [])
+    begins = [None if start is None else int(start["from"]) for start in map(_start_in, files)]
+    for i, path in enumerate(files):
+        first = begins[i]
+        if first is None:
+            continue
+        limit = min((b for b in begins[i + 1:] if b is not None), default=math.inf)
+        start, *events = _told_in(path)
+        order = InOrder(first)
+        for event in _steps(events, order):
+            if event["version"] < limit:
+                yield start, event
+
+
+def _steps(events: "Sequence[dict[str, Any]]", order: InOrder) -> "Iterator[Mapping[str, Any]]":
+    for event in events:
+        if event["ev"] == "step":
+            yield from order.put(event)
+    yield from order.rest()
+
+
+def _start_in(path: str) -> "Optional[Mapping[str, Any]]":
+    """The first line of a run's events; None where there is none."""
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+        start = json.loads(file.readline())
+        return start if start["ev"] == "start" else None
+    return None
