@@ -11,8 +11,9 @@ Builds build/release and runs all its tests. Each flag adds a suite after it:
   --asan   unit tests and simulator under AddressSanitizer and UndefinedBehaviorSanitizer (build/asan)
   --tsan   unit tests and simulator under ThreadSanitizer (build/tsan)
   --long   the long tests: many more simulated schedules, real processes under random faults
-  --pytorch  the wheel, installed into build/pytorch with PyTorch, transformers and peft from the package
-           index: what scripts do wrong, the package, LoRA, Trainer, a crowd of joiners, five models through 100 kills
+  --pytorch  the wheel, installed into build/pytorch with PyTorch, transformers, peft, TensorBoard and W&B from the
+           package index: what scripts do wrong, the package, saved models, LoRA, Trainer, a crowd of joiners, logs,
+           six models through 100 kills
   --only   only the suites named by the other flags, not the ordinary one
 Environment: JOBS           compilers at a time (default: number of cores); one test more, as many of them wait
              STARLING_VENV  --pytorch: a virtual environment instead of build/pytorch
@@ -69,12 +70,13 @@ if $pytorch; then
   venv=${STARLING_VENV:-build/pytorch}
   [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
   "$venv/bin/python" -c 'import torch, transformers, peft, accelerate' 2>/dev/null || "$venv/bin/pip" install --quiet torch numpy transformers peft accelerate
+  "$venv/bin/python" -c 'import tensorboard, wandb' 2>/dev/null || "$venv/bin/pip" install --quiet tensorboard wandb
   "$venv/bin/pip" uninstall --quiet --yes starling 2>/dev/null || true  # it would lie in the same folder
   "$venv/bin/pip" install --quiet --force-reinstall --no-deps build/wheel/starling_elastic-*.whl
   unset PYTHONPATH STARLING
   command=$("$venv/bin/python" -c 'import starling.job; print(starling.job.program())')
   log=$(mktemp)
-  for part in package saved lora trainer misfortunes crowd "same_bits --kills ${KILLS:-20}"; do
+  for part in package saved lora trainer misfortunes crowd logs "same_bits --kills ${KILLS:-20}"; do
     echo "== tests: pytorch $part =="
     read -r name arguments <<<"$part"
     # shellcheck disable=SC2086

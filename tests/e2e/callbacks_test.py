@@ -17,7 +17,7 @@ def say(kind, number):
     print(kind, number, file=told)
 options = dict(steps=40, on_step=lambda s: say("step", s.step), on_epoch=lambda e: say("epoch", e.epoch),
                on_checkpoint=lambda c: say("checkpoint", c.step), checkpoint=os.environ.get("CK"), checkpoint_every=10,
-               optimizer=starling.AdamW(2e-2, floor=1.0))
+               optimizer=starling.AdamW(2e-2, floor=1.0), log=["csv", lambda step, scalars: say("log", step)])
 """
 RUNS = TELLS + "train(paced, **options)\n"
 
@@ -173,7 +173,7 @@ def stop_is_refused_where_nobody_can_ask_it(place):
     code, said = ended(script, STARLING_WRITE_JOB=place.path("job.toml"), **variables(place, "command"))
     require(code == 2 and "stop= is asked in the process that `python` starts" in said, said)
     code, said = ended(written(place, "runs.py", RUNS), STARLING_WRITE_JOB=place.path("job.toml"), **variables(place, "c"))
-    require(code == 0 and "on_step, on_epoch, on_checkpoint: called in the process" in said, said)
+    require(code == 0 and "on_step, on_epoch, on_checkpoint, log: of the process that `python` starts" in said, said)
 
 
 def a_loop_of_ones_own_has_them_too(place):

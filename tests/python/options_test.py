@@ -71,6 +71,8 @@ WRONG = [
     ({"optimizer": starling.SGD(Raising())}, "optimizer's rate must be a number above 0 and at most 1000, is a Raising"),
     ({"optimizer": starling.Adam(betas={0.9: 1, 0.99: 2})}, "optimizer's betas must be two numbers, is {0.9"),
     ({"optimizer": starling.Adam(betas={0.9, 0.99})}, "optimizer's betas must be two numbers, is {"),
+    ({"log": "tensorbord"}, 'log must be "tensorboard", "wandb", "csv", a function, or a list of these, is \'tensorbord\''),
+    ({"log": "tensorboard"}, 'log="tensorboard" needs the package tensorboard: pip install tensorboard ('),  # the stand-in
     ({"command": "--coordinators 3"}, "command must be a list of words"),
     ({"init": [1]}, "init must be a state_dict, is [1]"),
     ({"optimizer": ADAM}, "is the class torch.optim.adam.Adam: starling.Adam(..) makes one"),

@@ -13,6 +13,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Callable, Deque, Iterator, Mapping, Optional, Sequence
 
+from . import logs
 from .records import EVENTS, CheckpointRecord, Course, EpochRecord, InOrder, StepEvent, StepRecord, Tail, history
 from .script import Refused
 
@@ -28,6 +29,7 @@ class Callbacks:
     on_epoch: "Optional[Callable[[EpochRecord], Any]]" = None
     on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None
     stop: "Optional[Callable[[StepRecord], Any]]" = None
+    log: Any = None
 
     def functions(self) -> "dict[str, Any]":
         return {"on_step": self.on_step, "on_epoch": self.on_epoch, "on_checkpoint": self.on_checkpoint,
@@ -38,6 +40,7 @@ class Callbacks:
         if self.stop is not None and not checkpoint:
             raise Refused("stop needs checkpoint=, a folder: the run goes back to the checkpoint before the step at which"
                           " it stops, as workers are further when stop is asked")
+        logs.check(self.log)
 
     def check_for_command(self) -> "Optional[str]":
         """Of a command that takes a script, where nobody calls them: what is to be said, None if nothing. Raises
@@ -45,11 +48,11 @@ class Callbacks:
         if self.stop is not None:
             raise Refused("stop= is asked in the process that `python` starts, and a command that takes a script has"
                           " none: run the script itself, or leave stop= out for the command")
-        names = [name for name, function in self.functions().items() if function is not None]
-        return f"{', '.join(names)}: called in the process that `python` starts, not by this command" if names else None
+        names = [name for name, given in [*self.functions().items(), ("log", self.log)] if given is not None]
+        return f"{', '.join(names)}: of the process that `python` starts, not of this command" if names else None
 
     def any(self) -> bool:
-        return any(function is not None for function in self.functions().values())
+        return bool(self.log) or any(function is not None for function in self.functions().values())
 
 
 class Told:
@@ -111,7 +114,7 @@ class Watch:
     waits for what the functions do."""
 
     def __init__(self, callbacks: Callbacks, out: str, metrics: "Sequence[str]", resume: bool,
-                 writers: "Sequence[Any]" = ()) -> None:
+                 writers: "Sequence[logs.Writer]" = ()) -> None:
         self._callbacks, self._out, self._metrics = callbacks, out, metrics
         self._told = Told(out, resume)
         self._writers = tuple(writers)

@@ -13,9 +13,9 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
-from . import child
+from . import child, logs
 from .callbacks import Callbacks, Watch, drop_checkpoints
 from .calls import Call, Failed, Trained
 from .command import command, ended, program
@@ -27,6 +27,7 @@ from .script import FOLDER, Refused, Script, of_main, started, texts
 
 Build = Callable[[], "tuple[Any, Any]"]
 Loss = Callable[[Any, Any], Any]
+Log = Union[None, str, Callable[[int, Mapping[str, float]], Any], Sequence[Any]]
 
 
 def _again(script: Script) -> str:
@@ -113,7 +114,8 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
 
     if callbacks.any():
         try:
-            code = _watching(callbacks, options, place, resume, run)
+            code = _watching(callbacks, options, place, resume, logs.writers(callbacks.log, place, name_of(script),
+                                                                              options.plain()), run)
         except Refused as why:
             raise Failed(_said(2, f"{why}{where}")) from None
     else:
@@ -135,11 +137,11 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
                    end["doubted_from"])
 
 
-def _watching(callbacks: Callbacks, options: Options, out: str, resume: bool,
+def _watching(callbacks: Callbacks, options: Options, out: str, resume: bool, writers: "list[logs.Writer]",
               run: "Callable[[Optional[int], Optional[Watch]], tuple[int, bool]]") -> int:
     """Runs the command and tells the functions of it; once more, from the checkpoint before, where workers were further
     than the step at which stop was true. Returns the exit code."""
-    with contextlib.closing(Watch(callbacks, out, options.metrics, resume)) as watch:
+    with contextlib.closing(Watch(callbacks, out, options.metrics, resume, writers)) as watch:
         while True:
             end = watch.end
             if end is not None:
@@ -192,7 +194,7 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
           on_step: "Optional[Callable[[StepEvent], Any]]" = None,
           on_epoch: "Optional[Callable[[EpochRecord], Any]]" = None,
           on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None,
-          stop: "Optional[Callable[[StepRecord], Any]]" = None) -> Trained:
+          stop: "Optional[Callable[[StepRecord], Any]]" = None, log: Log = None) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
@@ -224,6 +226,10 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
     stop        (StepRecord) -> whether the job ends with this step; asked of every step once, in order. It must be a
                 function of the records alone. The model is that of just this step. Workers are further when it is
                 asked, and go back to the checkpoint before, so it needs `checkpoint`
+    log         "tensorboard" (event files in out/tensorboard), "wandb" (a run of W&B with files in out/wandb; the
+                script's own if it has begun one), "csv" (out/steps.csv), a function (step, {name: value}), or a list of
+                these: every step's loss, norm, rate, epoch, workers, ms and metrics, each once, also where a run goes
+                on in the same `out`
     out         folder of the run; default: a new one, runs/NAME-TIME
     checkpoint  folder on storage that all workers reach: the state every `checkpoint_every` steps, from
                 which resume=True (or STARLING_RESUME=1 in the environment) goes on with any number of workers
@@ -250,7 +256,7 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
             one.done(value, measured)
     options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
                        checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command)
-    return _run(call, options, build, init, Callbacks(on_step, on_epoch, on_checkpoint, stop), evaluate, loss=loss,
+    return _run(call, options, build, init, Callbacks(on_step, on_epoch, on_checkpoint, stop, log), evaluate, loss=loss,
                 collate=collate)
 
 
@@ -321,8 +327,8 @@ class Job:
                  on_step: "Optional[Callable[[StepEvent], Any]]" = None,
                  on_epoch: "Optional[Callable[[EpochRecord], Any]]" = None,
                  on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None,
-                 stop: "Optional[Callable[[StepRecord], Any]]" = None) -> None:
-        self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop)
+                 stop: "Optional[Callable[[StepRecord], Any]]" = None, log: Log = None) -> None:
+        self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop, log)
         self._build, self._init, self._collate, self._call = build, init, collate, Call()
         self._options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
                                  checkpoint, checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck,

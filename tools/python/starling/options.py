@@ -195,6 +195,11 @@ class Options:
         self.command = _texts("command", self.command, "words, as (\"--coordinators\", \"3\")")
         _optimizer(self.optimizer, self.steps)
 
+    def plain(self) -> "dict[str, Any]":
+        """What people compare runs by."""
+        optimizer = {f"optimizer.{key}": value for key, value in self.optimizer._fields().items()}
+        return {name: getattr(self, name) for name in ("steps", "micro_batches", "batch_size", "seed", "workers")} | optimizer
+
     def words(self, end: Optional[int]) -> "list[str]":
         """Further ones of the command line; where the job ends after so many steps none says another number."""
         words = list(self.command)
