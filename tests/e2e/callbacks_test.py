@@ -191,7 +191,18 @@ print("RESULT", job.trained.digest, job.trained.steps)
     require(code == 0 and steps == [f"STEP {i}" for i in range(1, 8)] and said.splitlines()[-1].endswith(" 7"), said)
 
 
-main(each_is_told_once_whatever_happens_to_workers, a_slow_function_holds_no_worker_up,
+def epochs_end_with_a_pass_over_the_data(place):
+    script = written(place, "epochs.py", RUNS.replace("train(paced", """
+del options["steps"]
+train(paced, **options, steps=None, epochs=2.4)
+""" + "#train(paced"))
+    of = variables(place, "epochs")
+    code, said = ended(script, **of)
+    require(code == 0 and "epochs=2.4 of 64 samples: 10 steps of 16, which are 2.5 epochs\n" in said, said)
+    require(steps_of(of) == 10 and told_in(of["TOLD"], "epoch") == [1, 2], f"{told_in(of['TOLD'], 'epoch')}")
+
+
+main(epochs_end_with_a_pass_over_the_data, each_is_told_once_whatever_happens_to_workers, a_slow_function_holds_no_worker_up,
      what_one_raises_ends_the_run_and_is_the_last_that_is_said, who_goes_on_after_a_kill_is_told_the_rest,
      stop_ends_at_one_step_for_any_number_of_workers, stop_keeps_the_schedule_and_works_without_a_checkpoint_before,
      stop_holds_through_a_kill_and_a_resume, stop_is_refused_where_nobody_can_ask_it, a_loop_of_ones_own_has_them_too)

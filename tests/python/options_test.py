@@ -41,6 +41,10 @@ ADAM = Theirs("torch.optim.adam", "Adam").kind
 WRONG = [
     ({"batch_size": 0}, "batch_size must be a whole number from 1 to 65536, is 0"),
     ({"steps": 10.0}, "steps must be a whole number from 1 to 4294967295, is 10.0"),
+    ({"steps": None}, "neither steps= nor epochs= are given, expected one of them"),
+    ({"epochs": 1}, "both steps= and epochs= are given, expected one of them"),
+    ({"steps": None, "epochs": 0}, "epochs must be a number above 0 and at most 1e+09, is 0"),
+    ({"steps": None, "epochs": "3"}, "epochs must be a number above 0 and at most 1e+09, is '3'"),
     ({"steps": "10"}, "steps must be a whole number from 1 to 4294967295, is '10'"),
     ({"micro_batches": True}, "micro_batches must be a whole number from 1 to 4096, is True"),
     ({"workers": 65}, "workers must be a whole number from 1 to 64, is 65"),
@@ -153,5 +157,27 @@ def a_checkpoint_has_its_folder_and_how_many_stay(place):
         require((section in text) == bool(folder) and ("keep" in text) == bool(folder), text)
 
 
-main(wrong_arguments_are_named_before_anything_begins, what_is_no_function_is_named, what_is_meant_gets_its_plain_type,
+def epochs_are_as_many_steps_as_hold_them(place):
+    from starling.options import Options
+    from starling.script import Refused
+
+    def counted(epochs, samples, warmup=0):
+        options = Options(None, 4, 16, starling.AdamW(1, warmup), 1, None, 1, 2, "", 100, 2, False, 1000, (), "auto", 1, 256,
+                          "warn", (), epochs)
+        options.check(None)
+        line = options.count(samples)
+        return options.steps, line
+
+    for epochs, samples, steps in ((1, 640, 10), (1, 641, 11), (3, 100, 5), (0.1, 6400, 10), (2.5, 64, 3), (1e-6, 5, 1)):
+        require(counted(epochs, samples)[0] == steps, f"{epochs} of {samples}: {counted(epochs, samples)}")
+    require(counted(3, 100)[1] == "epochs=3 of 100 samples: 5 steps of 64, which are 3.2 epochs", counted(3, 100)[1])
+    for arguments, line in (((1, 640, 10), "warmup must be below the job's 10 steps, is 10"),
+                            ((1e9, 2**40), "steps, expected at most 4294967295")):
+        try:
+            raise AssertionError(f"{counted(*arguments)}")
+        except Refused as why:
+            require(line in str(why), str(why))
+
+
+main(epochs_are_as_many_steps_as_hold_them, wrong_arguments_are_named_before_anything_begins, what_is_no_function_is_named, what_is_meant_gets_its_plain_type,
      a_checkpoint_has_its_folder_and_how_many_stay)

@@ -87,6 +87,7 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
         if wanted and (remark := callbacks.check_for_command()):
             print(f"starling: {remark}", file=sys.stderr)
         net, data = _made(build, init, options.seed)
+        counted = options.count(len(data))
         start = started(proof.of_state(init), module.outline(net))
         script = replace(script, text=texts(script), call=call.number, at=call.at,
                          earlier=Call.records(call.number - 1), started=start.text())
@@ -95,6 +96,8 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
     if wanted:  # a command wants the job, and runs it in its own way
         Path(wanted).write_text(options.job(net, data, script), encoding="utf-8")
         raise SystemExit(0)
+    if counted:
+        print(counted, flush=True)
     out = options.out or _folder(name_of(script))
     place = os.path.abspath(out)  # whatever folder a callback goes to
     # A call that was done before is found to be so, whether it has checkpoints or not.
@@ -184,7 +187,7 @@ def _end_of(out: str) -> "dict[str, Any]":
     return {**end, "metrics": metrics, "doubted_from": min(doubts, default=None)}
 
 
-def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch_size: int = 8,
+def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batches: int = 8, batch_size: int = 8,
           optimizer: Optimizer = AdamW(), workers: int = 2, out: Optional[str] = None,
           seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
           init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[[Any], Any]]" = None,
@@ -194,7 +197,8 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
           on_step: "Optional[Callable[[StepEvent], Any]]" = None,
           on_epoch: "Optional[Callable[[EpochRecord], Any]]" = None,
           on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None,
-          stop: "Optional[Callable[[StepRecord], Any]]" = None, log: Log = None) -> Trained:
+          stop: "Optional[Callable[[StepRecord], Any]]" = None, log: Log = None,
+          epochs: Optional[float] = None) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
@@ -203,6 +207,8 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
                 the numbers that `metrics` names
     steps       a step is the sum of exactly `micro_batches` micro-batches of `batch_size` samples,
                 whatever the number of workers
+    epochs      instead of steps: so many passes over the Dataset, which need not be whole; as many steps as hold them,
+                rounded up, and a line says how many
     optimizer   starling.AdamW(..), starling.Adam(..) or starling.SGD(..), with warm-up and cosine (their help says
                 more): its state is sharded over the workers, so none of torch's
     workers     processes that begin here, 1 to 64
@@ -255,7 +261,8 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
             value, measured = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
             one.done(value, measured)
     options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
-                       checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command)
+                       checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command,
+                       epochs)
     return _run(call, options, build, init, Callbacks(on_step, on_epoch, on_checkpoint, stop, log), evaluate, loss=loss,
                 collate=collate)
 
@@ -317,7 +324,7 @@ class Job:
     The loop runs in every worker. In the process that a person has started it has no step: there it
     waits for the job's end, whose result is `trained` then."""
 
-    def __init__(self, build: Build, *, steps: int, micro_batches: int = 8, batch_size: int = 8,
+    def __init__(self, build: Build, *, steps: Optional[int] = None, micro_batches: int = 8, batch_size: int = 8,
                  optimizer: Optimizer = AdamW(), workers: int = 2, out: Optional[str] = None,
                  seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
                  init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
@@ -327,12 +334,13 @@ class Job:
                  on_step: "Optional[Callable[[StepEvent], Any]]" = None,
                  on_epoch: "Optional[Callable[[EpochRecord], Any]]" = None,
                  on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None,
-                 stop: "Optional[Callable[[StepRecord], Any]]" = None, log: Log = None) -> None:
+                 stop: "Optional[Callable[[StepRecord], Any]]" = None, log: Log = None,
+                 epochs: Optional[float] = None) -> None:
         self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop, log)
         self._build, self._init, self._collate, self._call = build, init, collate, Call()
         self._options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
                                  checkpoint, checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck,
-                                 on_mismatch, command)
+                                 on_mismatch, command, epochs)
         self._server: "Optional[child.Server]" = None
         worker = child.channel()
         if worker is not None and self._call.is_the_jobs(worker.script):

@@ -8,6 +8,7 @@ import math
 import operator
 import os
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Sequence, Set
 
@@ -149,7 +150,7 @@ def name_of(script: Script) -> str:
 class Options:
     """What was said of a job, by the names of the arguments."""
 
-    steps: int
+    steps: Optional[int]
     micro_batches: int
     batch_size: int
     optimizer: Optimizer
@@ -168,6 +169,7 @@ class Options:
     recheck: int
     on_mismatch: str
     command: "Sequence[str]"
+    epochs: Optional[float] = None  # instead of steps
 
     def check(self, init: Any, **calls: "Optional[Callable[..., Any]]") -> None:
         """Raises Refused, with the argument's name, where something cannot be; what is meant gets its plain type."""
@@ -176,7 +178,14 @@ class Options:
                 raise _wrong(name, "a function", call)
         if init is not None and not isinstance(init, Mapping):
             raise _wrong("init", "a state_dict", init)
+        if (self.steps is None) == (self.epochs is None):
+            raise Refused(f"{'neither steps= nor' if self.steps is None else 'both steps= and'} epochs= are given, expected one of"
+                          " them")
+        if self.epochs is not None:
+            self.epochs = _number("epochs", self.epochs, 0.0, 1e9, above=True)
         for name, (least, most) in _WHOLE.items():
+            if name == "steps" and self.steps is None:
+                continue
             setattr(self, name, _whole(name, getattr(self, name), least, most))
         for name, words in _WORDS.items():
             if not isinstance(getattr(self, name), str) or getattr(self, name) not in words:
@@ -193,7 +202,22 @@ class Options:
         if len(set(self.metrics)) != len(self.metrics):
             raise _wrong("metrics", "names that differ", self.metrics)
         self.command = _texts("command", self.command, "words, as (\"--coordinators\", \"3\")")
-        _optimizer(self.optimizer, self.steps)
+        _optimizer(self.optimizer, self.steps if self.steps is not None else _WHOLE["steps"][1])
+
+    def count(self, samples: int) -> Optional[str]:
+        """Makes epochs steps, of data with so many samples: as many as hold them, so that each sample is taken that
+        often at least. Returns a line that says so. Raises Refused."""
+        if self.epochs is None:
+            return None
+        per_step = self.micro_batches * self.batch_size
+        steps = math.ceil(Fraction(repr(self.epochs)) * samples / per_step)
+        if steps > _WHOLE["steps"][1]:
+            raise Refused(f"epochs={self.epochs:g} of {samples} samples are {steps} steps, expected at most"
+                          f" {_WHOLE['steps'][1]}")
+        self.steps = steps
+        _optimizer(self.optimizer, steps)
+        return (f"epochs={self.epochs:g} of {samples} samples: {steps} steps of {per_step}, which are"
+                f" {steps * per_step / samples:.7g} epochs")
 
     def plain(self) -> "dict[str, Any]":
         """What people compare runs by."""
