@@ -179,16 +179,17 @@ def stop_is_refused_where_nobody_can_ask_it(place):
 def a_loop_of_ones_own_has_them_too(place):
     script = written(place, "loop.py", HEAD + """
 job = starling.Job(build, steps=12, micro_batches=4, batch_size=4, seed=5, lease_ms=10000, workers=2,
-                   out=os.environ["OUT"], checkpoint=os.environ["CK"], checkpoint_every=2, on_step=lambda s: print("STEP", s.step),
+                   out=os.environ["OUT"], checkpoint=os.environ["CK"], checkpoint_every=6, on_step=lambda s: (os.chdir("/"), print("STEP", s.step)),
                    stop=lambda record: record.step == 7)
 for step in job:
     for mb in step.mine:
         mb.done(loss(job.net, mb.batch()))
 print("RESULT", job.trained.digest, job.trained.steps)
 """)
-    code, said = ended(script, **variables(place, "loop"))
+    code, said = ended(script, folder=place.folder, OUT="loop", CK="loop-ck")
     steps = [line for line in said.splitlines() if line.startswith("STEP")]
     require(code == 0 and steps == [f"STEP {i}" for i in range(1, 8)] and said.splitlines()[-1].endswith(" 7"), said)
+    require("goes on from the checkpoint of step 6 in " + place.path("loop-ck") in said, said)
 
 
 def epochs_end_with_a_pass_over_the_data(place):

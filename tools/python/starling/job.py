@@ -84,6 +84,8 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
         where = f"; {script.path}"
         options.check(init, build=build, evaluate=evaluate, **calls, **callbacks.functions())
         callbacks.check(options.checkpoint)
+        if options.checkpoint and "://" not in options.checkpoint:
+            options.checkpoint = os.path.abspath(options.checkpoint)  # a callback may go to another folder
         if wanted and (remark := callbacks.check_for_command()):
             print(f"starling: {remark}", file=sys.stderr)
         net, data = _made(build, init, options.seed)
@@ -99,7 +101,7 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
     if counted:
         print(counted, flush=True)
     out = options.out or _folder(name_of(script))
-    place = os.path.abspath(out)  # whatever folder a callback goes to
+    place = os.path.abspath(out)
     # A call that was done before is found to be so, whether it has checkpoints or not.
     done = options.out is not None and os.path.exists(os.path.join(out, "model.safetensors"))
     resume = options.resume or os.environ.get("STARLING_RESUME") == "1" and bool(options.checkpoint or done)
