@@ -19,25 +19,38 @@ _KIND_WITHIN = 96  # characters of a line's begin, after the times
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What is the same of a step for any number of workers and whatever happens to them."""
+    """What is the same of a step for any number of workers and whatever happens to them.
 
-    step: int               # so many steps are done with it: 1 for the first
-    loss: float             # mean over its micro-batches; NaN if it was skipped
-    norm: float             # of the whole gradient, before it was clipped
-    rate: "Optional[float]"  # of the optimizer in it; None if the job's schedule is not known here
-    epoch: float            # so many passes over the data are done with it
-    samples: int            # of this step
-    skipped: bool = False   # a micro-batch was not finite: the step has changed nothing
-    metrics: "Mapping[str, float]" = field(default_factory=dict)  # means over its micro-batches
+    step     so many steps are done with it: 1 for the first
+    loss     mean over its micro-batches; NaN if it was skipped
+    norm     of the whole gradient, before it was clipped
+    rate     of the optimizer in it; None if the job's schedule is not known here
+    epoch    so many passes over the data are done with it, a fraction
+    samples  of this step
+    skipped  a micro-batch was not finite: the step has changed nothing
+    metrics  means over its micro-batches of what the loss measures, by name"""
+
+    step: int
+    loss: float
+    norm: float
+    rate: "Optional[float]"
+    epoch: float
+    samples: int
+    skipped: bool = False
+    metrics: "Mapping[str, float]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class StepEvent(StepRecord):
-    """A step's record, and how this run came to it."""
+    """A StepRecord, and how this run came to it.
 
-    workers: int = 0  # that computed it
-    ms: float = 0.0   # that it took
-    time: str = ""    # when it was told, UTC as of RFC 3339
+    workers  that computed it
+    ms       that it took; NaN if it is not known
+    time     when it was told, UTC, RFC 3339"""
+
+    workers: int = 0
+    ms: float = 0.0
+    time: str = ""
 
     def record(self) -> StepRecord:
         return StepRecord(self.step, self.loss, self.norm, self.rate, self.epoch, self.samples, self.skipped,
@@ -57,19 +70,30 @@ _OWN = ("step", "loss", "norm", "rate", "epoch", "workers", "ms")
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """The end of a pass over the data: that of the step with its last sample."""
+    """The end of a pass over the data: that of the step with its last sample.
 
-    epoch: int   # so many passes are done; a step that ends several has the last of them
-    step: int    # so many steps are done
-    steps: int   # so many, those since the pass before, are in the means
-    loss: float  # the mean of theirs, without steps that were skipped
-    metrics: "Mapping[str, float]"  # the means of theirs
+    epoch    so many passes are done; a step that ends several has the last of them
+    step     so many steps are done
+    steps    so many, those since the end of the pass before that were not skipped, are in the means
+    loss     the mean of theirs
+    metrics  the means of theirs, by name"""
+
+    epoch: int
+    step: int
+    steps: int
+    loss: float
+    metrics: "Mapping[str, float]"
 
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    step: int  # so many steps are in it
-    path: str  # its folder
+    """A checkpoint that is complete.
+
+    step  so many steps are in it
+    path  its folder"""
+
+    step: int
+    path: str
 
 
 def number(value: Any) -> float:
