@@ -112,6 +112,16 @@ def who_comes_after_the_end_saves_nothing(place):
             f"exit code {late.returncode}: {said}")
     require(coordinator.wait(300) == 0, "the coordinator failed")
     require(not os.path.exists(os.path.join(cluster.folder, "late.safetensors")), "a late worker saved a model")
+    # It leaves the job's model alone, as a worker does that was killed shortly before the end and comes back.
+    with open(saved, "rb") as file:
+        trained = file.read()
+    late = cluster.worker(saved)
+    coordinator = cluster.coordinator()
+    said, _ = late.communicate(timeout=300)
+    require(late.returncode == 0 and "came after the end" in said, f"exit code {late.returncode}: {said}")
+    require(coordinator.wait(300) == 0, "the coordinator failed")
+    with open(saved, "rb") as file:
+        require(file.read() == trained and not os.path.exists(saved + ".old"), os.listdir(cluster.folder))
 
 
 def a_model_of_another_run_is_never_taken_for_this_ones(place):

@@ -7,10 +7,12 @@ namespace starling::tools {
 
 // A model file's metadata have these keys: the digest of its parameters, the names of its
 // tensors in the order in which the job cuts them into segments, and the layer of each,
-// behind which an r says that it is cut by rows (TensorSpec); both lists with commas.
+// behind which an r says that it is cut by rows (TensorSpec); both lists with commas;
+// and the digest of the job's end, which says whose model this is.
 inline constexpr const char* kParametersKey = "starling_parameters";
 inline constexpr const char* kOrderKey = "starling_order";
 inline constexpr const char* kLayersKey = "starling_layers";
+inline constexpr const char* kEndKey = "starling_digest";
 
 // Returns whether it is a model file that a worker has saved.
 bool is_trained_model(const std::string& path);

@@ -91,7 +91,10 @@ Result<std::string> write(const ExportCommand& command) {
   if (error) return Error(Code::kBadInput, "cannot make " + command.out + ": " + error.message());
   if (fs::exists(out, error))
     return Error(Code::kBadInput, command.out + " already has a model, expected a new folder");
-  const Trained trained{weights, parameters_digest(layout, weights, all)};
+  Digest end{};  // that of a job which ends there
+  for (const Shard& shard : found.manifest.shards)
+    for (const SegmentDigest& segment : shard.segments) end = end + segment.digest;
+  const Trained trained{weights, parameters_digest(layout, weights, all), end};
   if (auto saved = save_model(out, job, layout, trained); !saved) return std::move(saved).error();
   const Checkpoint& checkpoint = found.manifest.checkpoint;
   return "the model of step " + std::to_string(checkpoint.version) + " is " + out.string() +

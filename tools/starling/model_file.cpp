@@ -59,12 +59,16 @@ Result<> write_text(const std::string& path, const std::string& text) {
   return ok();
 }
 
-// True if another worker of this job has written the file, or this very run before.
-bool has_digest(const std::string& path, const Digest& digest) {
+bool metadata_says(const std::string& path, const char* key, const Digest& digest) {
   const auto file = SafetensorsFile::open(path);
   if (!file) return false;
-  const auto it = file.value().metadata().find(kParametersKey);
+  const auto it = file.value().metadata().find(key);
   return it != file.value().metadata().end() && it->second == to_string(digest);
+}
+
+// True if another worker of this job has written the file, or this very run before.
+bool has_digest(const std::string& path, const Digest& digest) {
+  return metadata_says(path, kParametersKey, digest);
 }
 
 Result<> move_aside(const std::string& path) {
@@ -84,8 +88,12 @@ std::string OlderModel::now() const {
          std::to_string(status.st_mtim.tv_nsec);
 }
 
-std::string OlderModel::move_aside() const {
-  if (seen_.empty() || now() != seen_) return {};
+bool is_model_of(const std::string& path, const Digest& end) {
+  return metadata_says(path, kEndKey, end);
+}
+
+std::string OlderModel::move_aside(const Digest& end) const {
+  if (seen_.empty() || now() != seen_ || is_model_of(path_, end)) return {};
   if (auto moved = starling::tools::move_aside(path_); !moved) return moved.error().text();
   return path_ + " is not this job's, it is now " + path_ + ".old";
 }
@@ -125,7 +133,8 @@ Result<std::string> save_model(const std::string& path, const Job& job, const La
                              {{"format", "pt"},
                               {kParametersKey, to_string(model.digest)},
                               {kOrderKey, std::move(order)},
-                              {kLayersKey, std::move(layers)}});
+                              {kLayersKey, std::move(layers)},
+                              {kEndKey, to_string(model.end)}});
   };
   auto written = write();
   ::close(lock);

@@ -15,6 +15,7 @@ namespace starling::tools {
 struct Trained {
   std::span<const float> parameters;  // flat in the layout
   Digest digest{};                    // of them; goes into the file
+  Digest end{};                       // of the state at that version, as the end of a job says it
 };
 
 // Writes `path` at once or not at all, and config.json beside it for a GPT. Every
@@ -24,14 +25,18 @@ struct Trained {
 Result<std::string> save_model(const std::string& path, const Job& job, const Layout& layout,
                                const Trained& model);
 
+// Returns whether a worker has saved the model of the job with this end there.
+bool is_model_of(const std::string& path, const Digest& end);
+
 // An OlderModel is the file at `path` before a worker takes part in a job. If the worker
 // ends without the job's model, a file that is still there is an older one of the same name.
 class OlderModel {
  public:
   explicit OlderModel(std::string path);
-  // Moves it aside, if the path was not written since. Returns a
-  // line about it; empty: there was no file, or it has been written.
-  std::string move_aside() const;
+  // Moves it aside, if the path was not written since and the file is not the model of this end, which
+  // another worker may have saved before this one came back. Returns a line
+  // about it; empty: there was no file, or it stays.
+  std::string move_aside(const Digest& end) const;
 
  private:
   std::string now() const;  // its inode and time; empty: there is none

@@ -74,7 +74,7 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
     return over.told && life.command.quiet ? status : fail(status, over.reason);
   const std::string& name = life.options.key.name;
   if (over.job_done && over.parameters && !life.command.save.empty()) {
-    const Trained model{*over.parameters, over.parameters_digest};
+    const Trained model{*over.parameters, over.parameters_digest, over.digest};
     const auto saved = save_model(life.command.save, setup.job, *setup.layout, model);
     if (!saved)
       return fail(actors::kNotHereStatus,
@@ -87,8 +87,9 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
     const auto saved = bench::save_step_times(life.command.times, times);
     if (!saved) return fail(saved.error());
   }
-  // A worker that announced its leave owes no model.
-  const bool missing = over.job_done && !over.parameters && !over.left;
+  // A worker that announced its leave owes no model; nor does one where another's lies already.
+  const bool missing = over.job_done && !over.parameters && !over.left &&
+                       !is_model_of(life.command.save, over.digest);
   if (missing && !life.command.save.empty()) status = actors::kNotHereStatus;
   if (life.command.quiet) return status;
   if (missing) {
@@ -172,8 +173,9 @@ Result<Told> job_of_group(const Life& life, const std::string& text) {
 int came_too_late(const Life& life, const Ended& end) {
   if (end.exit_code != 0)  // `run` says it for those that it has started
     return life.command.quiet ? int{end.exit_code} : fail(end.exit_code, end.reason);
-  if (!life.command.save.empty() && life.command.quiet) return actors::kNotHereStatus;
-  if (!life.command.save.empty())
+  const bool missing = !life.command.save.empty() && !is_model_of(life.command.save, end.digest);
+  if (missing && life.command.quiet) return actors::kNotHereStatus;
+  if (missing)
     return fail(actors::kNotHereStatus,
                 life.options.key.name + " came after the end: the job is done, digest " +
                     to_string(end.digest) +
@@ -302,7 +304,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   status = finish(life, *setup.value(), over, times, status);
   // A reader of the job's model must find no other one under its name.
   if (status == 2 || status == actors::kNotHereStatus)
-    if (const std::string line = older.move_aside(); !line.empty())
+    if (const std::string line = older.move_aside(over.digest); !line.empty())
       std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), line.c_str());
   if (status != 0 && status != actors::kFencedStatus) say_last_word(shared, status, over.reason);
   actors::sabotage::leave_process(life.options.key.name);
