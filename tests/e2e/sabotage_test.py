@@ -75,6 +75,7 @@ def the_last_to_end_its_share_tells_of_a_flipped_bit_too(place):
         run.wait_for_step(1)
         run.join("--save", "none", "--slow", "4")
     run.end(code=4)
+    run.joiners[0].wait(300)  # it hears of the end as the run does, and may be later
     lost = run.workers("lost")
     require(len(lost) == 1 and "worker-2: the working parameters of segment" in (lost[0]["reason"] or ""), lost)
 
