@@ -16,13 +16,13 @@ def content(*path):
         return file.read()
 
 
-def with_checkpoints(place):
+def with_checkpoints(place, precision="fp32"):
     """Of steps 10 and 20, of a job of 25 steps; and the models of jobs that end there, with the same rates."""
-    job, folder = place.job(steps=25), place.path("checkpoints")
+    job, folder = place.job(steps=25, precision=precision), place.path(f"checkpoints-{precision}")
     with open(job, "a") as file:
         file.write(f'\n[checkpoint]\ndir = "{folder}"\nevery = 10\nkeep = 2\n')
     place.quiet(job)
-    return folder, {step: place.quiet(place.job(steps=step, schedule_steps=25)).out for step in (10, 20)}
+    return folder, {step: place.quiet(place.job(steps=step, schedule_steps=25, precision=precision)).out for step in (10, 20)}
 
 
 def a_checkpoints_model_has_the_bits_of_a_run_to_its_step(place):
@@ -38,6 +38,15 @@ def a_checkpoints_model_has_the_bits_of_a_run_to_its_step(place):
     code, said = exported(ends[10], place.path("none"))
     require(code == 2 and len(said.splitlines()) == 1 and "no checkpoint that can be read here" in said, f"{code}: {said}")
     require(not os.path.exists(place.path("none")), "a folder without a model is left")
+
+
+def in_halves_it_is_rounded_as_a_run_leaves_it(place):
+    for precision in ("bf16", "fp16"):
+        folder, ends = with_checkpoints(place, precision)
+        out = place.path(f"model-{precision}")
+        code, said = exported(folder, out)
+        require(code == 0, f"{code}: {said}")
+        require(content(out, "model.safetensors") == content(ends[20], "model.safetensors"), f"{precision}: {said}")
 
 
 def a_damaged_checkpoint_gives_no_model(place):
@@ -57,4 +66,5 @@ def a_damaged_checkpoint_gives_no_model(place):
     require(code == 0 and "the model of step 10 is" in said, f"{code}: {said}")
 
 
-main(a_checkpoints_model_has_the_bits_of_a_run_to_its_step, a_damaged_checkpoint_gives_no_model)
+main(a_checkpoints_model_has_the_bits_of_a_run_to_its_step, in_halves_it_is_rounded_as_a_run_leaves_it,
+     a_damaged_checkpoint_gives_no_model)

@@ -10,6 +10,7 @@
 #include "core/formats/checkpoint.h"
 #include "core/formats/shard.h"
 #include "core/job/layout.h"
+#include "kernels/device/rounding.h"
 #include "kernels/optim/optimizer.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/model_file.h"
@@ -83,6 +84,9 @@ Result<std::string> write(const ExportCommand& command) {
         Code::kBadInput,
         "it is cut into other segments than this version of Starling cuts; " + command.checkpoint);
   STARLING_TRY(weights, read_weights(found, layout, kernels::moments(job.optimizer) == 2));
+  // A job's end leaves the working parameters, which have the job's precision.
+  const kernels::Rounding rounding = kernels::rounding_of(job.precision);
+  for (float& weight : weights) weight = kernels::rounded(weight, rounding);
   std::vector<SegmentId> all(layout.segments());
   std::iota(all.begin(), all.end(), SegmentId{0});
   const fs::path out = fs::path(command.out) / kModelFile;
