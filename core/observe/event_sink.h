@@ -1,6 +1,6 @@
 #pragma once
-// EventSink is what is told of a run beside events.jsonl: pictures, metrics. A sink is one file, and
-// one line where the program that has it adds it to its EventWriter.
+// An EventSink takes the events that an EventWriter writes to events.jsonl, and makes something else
+// of them: a picture, metrics. A sink is one file, and one line where a program adds it to its EventWriter.
 
 #include "core/observe/event.h"
 

@@ -1,4 +1,4 @@
-// Goal: what is told of a run beside its file of events, say metrics, is one file and one line.
+// Goal: a sink, say of metrics, is one file and one line, and has each written event once.
 
 #include <doctest/doctest.h>
 

@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+from logs import left_behind
+
 SCRIPT = """
 import os, time
 import torch, starling
@@ -55,18 +57,6 @@ def events_of(out):
             return [json.loads(line) for line in file.read().split("\n")[:-1]]
     except OSError:
         return []
-
-
-def left_behind(folder):
-    found = []
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{entry}/cmdline", "rb") as file:
-                if folder.encode() in file.read() and int(entry) != os.getpid():
-                    found.append(entry)
-        except OSError:
-            continue
-    return found
 
 
 def run(folder, workers, steps, kills, draw):

@@ -24,10 +24,11 @@ class Spectator {
  public:
   explicit Spectator(const Job& job);
   void show(const Event& event);
-  // Takes an event that was shown before this process began: it counts as
-  // one that is shown, for what is said at the end.
+  // Takes an event that an earlier process of this coordinator showed: diverged() and
+  // doubt() count it as one that show() has had.
   void remember(const Event& event);
-  void begins_at(Version from) { divergence_.begins_at(from); }  // 0, unless it is said
+  // Sets the run's first version; 0 before the call.
+  void begins_at(Version from) { divergence_.begins_at(from); }
   void say(const std::string& text) { line_.say(text); }
   void warn(const std::string& text) { line_.warn(text); }
   void close() { line_.close(); }  // the live line stays; later output begins below it

@@ -12,8 +12,8 @@
 //   drop_idle()                 resets the fields that reach no bit of the result, for all hashes
 //   drop_texts()                resets the fields that only state_hash() leaves out
 //
-// How a kind is computed is said in files of its name in other rooms: kernels/models/kinds.h has a line
-// for each, kernels/cuda/net.h for those that GPUs compute.
+// Files of the kind's name in kernels/ compute it: kernels/models/kinds.h has a line for each kind,
+// kernels/cuda/net.h for each that GPUs compute.
 
 #include <cstddef>
 #include <cstdint>
