@@ -11,12 +11,6 @@
 namespace starling::actors {
 namespace {
 
-// The store may have been emptied since the run began, or belong to another job or run by now.
-Result<> publish(Storage& storage, const CheckpointWriter& writer, const Manifest& manifest) {
-  STARLING_TRY(hold_checkpoints(storage, writer));
-  return publish_checkpoint(storage, manifest);
-}
-
 // Returns the published versions that are gone. `told` keeps one from being named twice.
 CheckpointsGone gone_of(const Storage& storage,
                         const elastic::coordinator_command::TidyCheckpoints& order,
@@ -52,7 +46,8 @@ caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job, co
           manifest.checkpoint = store.checkpoint;
           manifest.record = store.record;
           manifest.shards = store.shards;
-          auto stored = publish(*storage, writer, manifest);
+          // The store may have been emptied since the run began, or belong to another job or run.
+          auto stored = publish_own_checkpoint(*storage, writer, manifest);
           return elastic::coordinator_event::Stored{store.checkpoint.version,
                                                     stored ? "" : stored.error().text()};
         },

@@ -7,8 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/formats/checkpoint.h"
-
 namespace starling {
 namespace {
 
@@ -19,6 +17,7 @@ constexpr const char* kOwner = "owner.json";
 constexpr const char* kFormat = "starling-checkpoints";
 constexpr std::size_t kBytesMax = std::size_t{64} << 20;  // a manifest has the job's text as well
 constexpr std::size_t kHashesMax = 10000;
+constexpr std::size_t kBeforeMax = 16;  // owners that get the store back
 // A writer has the file whole within milliseconds of making it; one that was killed between leaves
 // half of it.
 constexpr milliseconds kWriting{5000};
@@ -63,7 +62,19 @@ bool of_other_run(const CheckpointOwner& owner, const JobId& run) {
   return owner.run != JobId{} && owner.run != run;
 }
 
-Error of_newer_run(const Storage& storage) {
+bool is_before(const CheckpointOwner& owner, const JobId& run) {
+  return std::any_of(owner.before.begin(), owner.before.end(),
+                     [&](const CheckpointOwner& earlier) { return earlier.run == run; });
+}
+
+Error of_newer_run(const Storage& storage, const CheckpointOwner& owner, const JobId& run) {
+  if (is_before(owner, run))
+    return Error(
+        Code::kStale,
+        "a newer run of this job has the checkpoint folder and has written none there yet, "
+        "so this run writes and removes nothing there (it does again when that one ends "
+        "without a checkpoint, or, once that one is over, when the file is removed); " +
+            storage.place(kOwner));
   return Error(Code::kStale,
                "a newer run of this job has the checkpoint folder, so this run writes and removes "
                "nothing there any more (to go on with this one, end the newer one and start this "
@@ -106,6 +117,42 @@ CheckpointOwner first_owner(const CheckpointWriter& writer) {
   return owner;
 }
 
+// Without those before it.
+Json json_of(const CheckpointOwner& owner) {
+  Json hashes = Json::array();
+  for (const std::uint64_t hash : owner.state_hashes) {
+    char text[17];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+    hashes.push_back(text);
+  }
+  return {{"state_hashes", std::move(hashes)},
+          {"run", to_string(owner.run)},
+          {"term", owner.term},
+          {"job", owner.job}};
+}
+
+// The reverse; none if a value is wrong. Throws Json::exception where one is missing or of another kind.
+std::optional<CheckpointOwner> owner_of(const Json& json) {
+  CheckpointOwner owner;
+  const Json& hashes = json.at("state_hashes");
+  if (!hashes.is_array() || hashes.empty() || hashes.size() > kHashesMax) return std::nullopt;
+  for (const Json& hash : hashes) {
+    const auto digits = hash.get<std::string>();
+    std::uint64_t value = 0;
+    const char* end = digits.data() + digits.size();
+    const auto read = std::from_chars(digits.data(), end, value, 16);
+    if (digits.size() != 16 || read.ec != std::errc() || read.ptr != end) return std::nullopt;
+    owner.state_hashes.push_back(value);
+  }
+  owner.job = json.at("job").get<std::string>();
+  if (!json.contains("run")) return owner;
+  const auto run = run_of(json.at("run").get<std::string>());
+  if (!run || !json.at("term").is_number_unsigned()) return std::nullopt;
+  owner.run = *run;
+  owner.term = json.at("term").get<std::uint64_t>();
+  return owner;
+}
+
 // The owner of the store, which is made if there is none.
 Result<CheckpointOwner> owner_or_made(Storage& storage, const CheckpointWriter& writer) {
   STARLING_TRY(owner, read_checkpoint_owner(storage));
@@ -127,17 +174,13 @@ bool CheckpointOwner::has(std::uint64_t state_hash) const {
 }
 
 std::string format_checkpoint_owner(const CheckpointOwner& owner) {
-  Json hashes = Json::array();
-  for (const std::uint64_t hash : owner.state_hashes) {
-    char text[17];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-    hashes.push_back(text);
+  Json json = {{"format", kFormat}};
+  json.update(json_of(owner));
+  if (!owner.before.empty()) {
+    Json before = Json::array();
+    for (const CheckpointOwner& earlier : owner.before) before.push_back(json_of(earlier));
+    json["before"] = std::move(before);
   }
-  const Json json = {{"format", kFormat},
-                     {"state_hashes", std::move(hashes)},
-                     {"run", to_string(owner.run)},
-                     {"term", owner.term},
-                     {"job", owner.job}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -151,24 +194,17 @@ Result<CheckpointOwner> parse_checkpoint_owner(std::string_view text) {
   if (!json.is_object()) return corrupt();
   try {  // at() and get() throw where something is missing or of another kind
     if (json.at("format") != kFormat) return corrupt();
-    CheckpointOwner owner;
-    const Json& hashes = json.at("state_hashes");
-    if (!hashes.is_array() || hashes.empty() || hashes.size() > kHashesMax) return corrupt();
-    for (const Json& hash : hashes) {
-      const auto digits = hash.get<std::string>();
-      std::uint64_t value = 0;
-      const char* end = digits.data() + digits.size();
-      const auto read = std::from_chars(digits.data(), end, value, 16);
-      if (digits.size() != 16 || read.ec != std::errc() || read.ptr != end) return corrupt();
-      owner.state_hashes.push_back(value);
+    auto owner = owner_of(json);
+    if (!owner) return corrupt();
+    if (!json.contains("before")) return std::move(*owner);
+    const Json& before = json.at("before");
+    if (!before.is_array() || before.size() > kBeforeMax) return corrupt();
+    for (const Json& each : before) {
+      auto earlier = owner_of(each);
+      if (!earlier) return corrupt();
+      owner->before.push_back(std::move(*earlier));
     }
-    owner.job = json.at("job").get<std::string>();
-    if (!json.contains("run")) return owner;
-    const auto run = run_of(json.at("run").get<std::string>());
-    if (!run || !json.at("term").is_number_unsigned()) return corrupt();
-    owner.run = *run;
-    owner.term = json.at("term").get<std::uint64_t>();
-    return owner;
+    return std::move(*owner);
   } catch (const Json::exception&) {
     return corrupt();
   }
@@ -200,6 +236,12 @@ Result<> take_checkpoints(Storage& storage, const CheckpointWriter& writer) {
   STARLING_TRY(owner, owner_or_made(storage, writer));
   STARLING_TRY(same_job(owner, writer, storage.place(kOwner)));
   CheckpointOwner next = owner;
+  if (of_other_run(owner, writer.run)) {
+    next.before.push_back(owner);
+    next.before.back().before.clear();
+  }
+  std::erase_if(next.before, [&](const CheckpointOwner& o) { return o.run == writer.run; });
+  if (next.before.size() > kBeforeMax) next.before.erase(next.before.begin());
   std::erase(next.state_hashes, writer.state_hash);
   next.state_hashes.push_back(writer.state_hash);
   next.job = writer.job;
@@ -211,7 +253,7 @@ Result<> take_checkpoints(Storage& storage, const CheckpointWriter& writer) {
 Result<> hold_checkpoints(Storage& storage, const CheckpointWriter& writer) {
   STARLING_TRY(owner, owner_or_made(storage, writer));
   STARLING_TRY(same_job(owner, writer, storage.place(kOwner)));
-  if (of_other_run(owner, writer.run)) return of_newer_run(storage);
+  if (of_other_run(owner, writer.run)) return of_newer_run(storage, owner, writer.run);
   if (owner.term > writer.term)
     return Error(Code::kStale,
                  "a newer leader of this run writes the checkpoints; " + storage.place(kOwner));
@@ -225,7 +267,23 @@ Result<> still_of_run(const Storage& storage, const JobId& run) {
   const auto owner = read_checkpoint_owner(storage);
   // An owner that is gone or cannot be read is the publisher's business.
   if (!owner || !owner.value() || !of_other_run(*owner.value(), run)) return ok();
-  return of_newer_run(storage);
+  return of_newer_run(storage, *owner.value(), run);
+}
+
+bool newer_run_is_idle(const Storage& storage, const JobId& run) {
+  const auto owner = read_checkpoint_owner(storage);
+  return owner && owner.value() && of_other_run(*owner.value(), run) &&
+         is_before(*owner.value(), run);
+}
+
+Result<> publish_own_checkpoint(Storage& storage, const CheckpointWriter& writer,
+                                const Manifest& manifest) {
+  STARLING_TRY(hold_checkpoints(storage, writer));
+  STARLING_TRY(publish_checkpoint(storage, manifest));
+  STARLING_TRY(owner, read_checkpoint_owner(storage));
+  if (!owner || owner->run != writer.run || owner->before.empty()) return ok();
+  owner->before.clear();
+  return put_owner(storage, *owner);
 }
 
 void remove_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version below,
@@ -244,8 +302,23 @@ void doubt_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Ver
 }
 
 void give_up_checkpoints(Storage& storage, const JobId& run) {
-  const auto owner = read_checkpoint_owner(storage);
-  if (owner && owner.value() && owner.value()->run == run) storage.remove(kOwner);
+  const auto read = read_checkpoint_owner(storage);
+  if (!read || !read.value()) return;
+  CheckpointOwner owner = *read.value();
+  if (owner.run != run) {
+    const auto mine = [&](const CheckpointOwner& earlier) { return earlier.run == run; };
+    if (std::erase_if(owner.before, mine) > 0) (void)put_owner(storage, owner);
+    return;
+  }
+  if (!owner.before.empty()) {
+    CheckpointOwner next = std::move(owner.before.back());
+    owner.before.pop_back();
+    next.before = std::move(owner.before);
+    (void)put_owner(storage, next);
+    return;
+  }
+  const auto there = list_checkpoints(storage);
+  if (there && there.value().empty()) storage.remove(kOwner);
 }
 
 }  // namespace starling

@@ -4,6 +4,7 @@
 //
 // Of one job's runs the one that took the store last owns it, and of that run's leaders the one of the
 // highest term: an older one that goes on late finds that out and writes and removes nothing any more.
+// A run that ends before it has published a checkpoint gives the store back to the one before it.
 // A store without conditional writes cannot do better than to look first, so what an older one was
 // about to put when it was stopped may still come: a manifest of the same bits.
 
@@ -15,6 +16,7 @@
 
 #include "core/base/ids.h"
 #include "core/base/result.h"
+#include "core/formats/checkpoint.h"
 #include "core/formats/storage.h"
 
 namespace starling {
@@ -25,6 +27,9 @@ struct CheckpointOwner {
   std::string job;         // canonical text, for people
   JobId run{};             // that took the store last; zeros: of a build that did not write it
   std::uint64_t term = 0;  // the highest of that run's leaders that wrote or removed something
+  // The owners before this one, the last one last, until this run has published a checkpoint. They
+  // have none before them here.
+  std::vector<CheckpointOwner> before;
 
   // Whether a checkpoint of a job with this hash is the owner's.
   bool has(std::uint64_t state_hash) const;
@@ -68,6 +73,14 @@ Result<> hold_checkpoints(Storage& storage, const CheckpointWriter& writer);
 // Looks whether no other run has taken the store. Errors: kStale  one has.
 Result<> still_of_run(const Storage& storage, const JobId& run);
 
+// Whether another run has taken the store from this one and has published no checkpoint yet.
+bool newer_run_is_idle(const Storage& storage, const JobId& run);
+
+// publish_checkpoint() as the one who holds the store, which no run before gets back from then on.
+// Errors: as hold_checkpoints() and publish_checkpoint().
+Result<> publish_own_checkpoint(Storage& storage, const CheckpointWriter& writer,
+                                const Manifest& manifest);
+
 // withdraw_checkpoints(), if the writer would hold the store; else nothing.
 void withdraw_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version above);
 
@@ -78,7 +91,8 @@ void doubt_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Ver
 void remove_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version below,
                             const std::vector<Version>& kept);
 
-// Removes the owner if it is this run: the store is free again. What cannot be removed stays.
+// Ends this run's claim. If it has published nothing, the run before it is the owner again, or, where
+// there is neither one nor a checkpoint, the store is free again. What cannot be written stays.
 void give_up_checkpoints(Storage& storage, const JobId& run);
 
 }  // namespace starling

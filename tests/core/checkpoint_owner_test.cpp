@@ -179,6 +179,63 @@ TEST_CASE("owner: a leader that goes on late writes and removes nothing after a 
   CHECK(hold_checkpoints(*folder.storage, leader(kRun, 5)));
 }
 
+Manifest manifest_of(const Folder& folder, Version version) {
+  publish(folder.path, version, 7);
+  const Manifest manifest = read_manifest(*folder.storage, version).value();
+  folder.storage->remove(checkpoint_folder(version) + "/manifest.json");
+  return manifest;
+}
+
+TEST_CASE(
+    "owner: a run that ends without a checkpoint gives the folder back to the one before it") {
+  const Folder folder;
+  const JobId third{5};
+  REQUIRE(take_checkpoints(*folder.storage,
+                           writer(8, kOther)));  // in job 8, which the others go on from
+  REQUIRE(take_checkpoints(*folder.storage, {7, 8, kJob, kLater, 0}));
+  CHECK(hold_checkpoints(*folder.storage, {7, 8, kJob, kLater, 3}));
+  const auto before = read_checkpoint_owner(*folder.storage).value();
+  REQUIRE(
+      publish_own_checkpoint(*folder.storage, {7, 8, kJob, kLater, 3}, manifest_of(folder, 10)));
+  const auto owner = read_checkpoint_owner(*folder.storage).value();
+  CHECK(before->before.size() == 1);
+  CHECK(owner->before.empty());  // it has published: kRun gets nothing back
+
+  for (int taken = 0; taken < 2; ++taken)  // once more is no other run
+    REQUIRE(take_checkpoints(*folder.storage, leader(third, 0)));
+  CHECK(newer_run_is_idle(*folder.storage, kLater));
+  CHECK_FALSE(newer_run_is_idle(*folder.storage, third));
+  CHECK_FALSE(newer_run_is_idle(*folder.storage, kRun));
+  CHECK(hold_checkpoints(*folder.storage, leader(third, 1)));  // which leaves it as it is
+  CHECK_FALSE(still_of_run(*folder.storage, kLater));
+  give_up_checkpoints(*folder.storage, third);
+  CHECK(read_checkpoint_owner(*folder.storage).value() == owner);  // hashes, job and term as well
+  CHECK(still_of_run(*folder.storage, kLater));
+  CHECK(hold_checkpoints(*folder.storage, {7, 8, kJob, kLater, 3}));
+}
+
+TEST_CASE(
+    "owner: of several runs without a checkpoint the last that has not ended gets the folder") {
+  const Folder folder;
+  const JobId third{5}, fourth{6};
+  publish(folder.path, 10, 7);
+  for (const JobId& run : {kRun, kLater, third, fourth})
+    REQUIRE(take_checkpoints(*folder.storage, leader(run, 0)));
+  give_up_checkpoints(*folder.storage, third);
+  give_up_checkpoints(*folder.storage, JobId{9});  // which never had it
+  CHECK_FALSE(still_of_run(*folder.storage, kLater));
+  give_up_checkpoints(*folder.storage, fourth);
+  CHECK(still_of_run(*folder.storage, kLater));
+  CHECK_FALSE(still_of_run(*folder.storage, kRun));
+  give_up_checkpoints(*folder.storage, kLater);
+  CHECK(still_of_run(*folder.storage, kRun));
+  give_up_checkpoints(*folder.storage, kRun);  // a checkpoint is there, and says whose it is
+  CHECK(read_checkpoint_owner(*folder.storage).value()->run == kRun);
+  for (std::uint8_t i = 10; i < 60; ++i)
+    REQUIRE(take_checkpoints(*folder.storage, leader(JobId{i}, 0)));
+  CHECK(read_checkpoint_owner(*folder.storage).value()->before.size() == 16);
+}
+
 TEST_CASE("owner: a file without a run is taken by the run that writes next") {
   const Folder folder;
   std::ofstream(folder.path + "/owner.json")

@@ -286,7 +286,7 @@ def a_folder_belongs_to_the_newest_run_of_its_job(place):
     older.process.send_signal(signal.SIGTERM)
     older.end(code=143)
     require(older.events("checkpoint")[-1]["version"] == last, "the older run went on to write")
-    require("a newer run of this job goes on" in older.text() and "--resume" not in older.text().splitlines()[-1],
+    require("a newer run of this job has gone on in the checkpoint folder" in older.text() and "--resume" not in older.text().splitlines()[-1],
             older.text())
     there = newer.events("checkpoint")[-1]["version"]
     require(there in complete(folder) or newer.events("checkpoint")[-1]["version"] > there,
@@ -301,6 +301,37 @@ def a_folder_belongs_to_the_newest_run_of_its_job(place):
     third.process.send_signal(signal.SIGINT)
     third.end(code=130)
     require(not any("is gone" in w["text"] for run in (newer, third) for w in run.events("warning")), "checkpoints are gone")
+
+
+def a_newer_run_without_a_checkpoint_gives_the_folder_back(place):
+    """It has waited for a worker and ends: the older one, which it kept from writing, writes on."""
+    job, folder = with_checkpoints(place, every=20, **ENDLESS)
+    older = place.run(job, "--workers", 1)
+    wait_until(lambda: older.events("checkpoint"), "the older run's first checkpoint")
+
+    def kept_from_writing():
+        text = "a newer run of this job has the checkpoint folder"
+        return sum(text in w["text"] for w in older.events("warning"))
+
+    def waiting_run():
+        warned = kept_from_writing()
+        newer = place.run(job, "--workers", 2, "--start", 1, "--resume")
+        wait_until(lambda: kept_from_writing() > warned, "the older run says that it does not write")
+        return newer
+    newer = waiting_run()
+    last = older.events("checkpoint")[-1]["version"]
+    newer.process.send_signal(signal.SIGTERM)
+    newer.end(code=143)
+    wait_until(lambda: older.events("checkpoint")[-1]["version"] > last, "the older run writes again")
+    # While a newer run waits, the older one's last words are what is so.
+    third = waiting_run()
+    last = older.events("checkpoint")[-1]["version"]
+    older.process.send_signal(signal.SIGTERM)
+    older.end(code=143)
+    require(f"has written none there; this goes on from the checkpoint of step {last}" in older.text(), older.text())
+    third.process.send_signal(signal.SIGTERM)
+    third.end(code=143)
+    require(complete(folder)[-1] == last, f"{complete(folder)}, the last was {last}")
 
 
 def a_checkpoint_that_others_remove_is_a_warning(place):
@@ -394,6 +425,7 @@ if __name__ == "__main__":
          of_a_damaged_checkpoint_the_one_before_it_is_used,
          a_checkpoint_of_another_job_is_refused,
          a_folder_belongs_to_one_job, a_folder_belongs_to_the_newest_run_of_its_job,
+         a_newer_run_without_a_checkpoint_gives_the_folder_back,
          a_checkpoint_that_others_remove_is_a_warning,
          a_folder_that_cannot_be_written_any_more_costs_a_warning,
          a_coordinator_of_three_is_killed_and_checkpoints_go_on,

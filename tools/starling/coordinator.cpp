@@ -166,6 +166,9 @@ class Follower {
     }
   }
 
+  // Whether the end of the job is told, which no coordinator of the group goes on after.
+  bool job_ended() const { return ended_ && !gone_; }
+
   void finish() {
     const std::string missing = events_.finish();
     if (!missing.empty()) show_warning(missing);
@@ -315,6 +318,9 @@ Result<int> coordinate(const CoordinatorCommand& command) {
                  ", events go to " + events->path());
     auto code = follower.follow(inbox, coordinator.actor, keys);
     follower.finish();
+    // The last to do, as the claim of `run`: a coordinator that only goes away may come back.
+    if (!command.child && follower.job_ended() && job.checkpoint.on())
+      give_up_checkpoints(*open_storage(job.checkpoint.dir), run);
     return code;
   };
   auto code = go();

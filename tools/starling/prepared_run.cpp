@@ -20,6 +20,14 @@ namespace fs = std::filesystem;
 
 constexpr std::uint32_t kSpareKeys = 64;  // for workers that join later
 
+// Makes the folder of checkpoints the run's until its end, once.
+Result<> claim_folder(PreparedRun& run) {
+  if (run.claim) return ok();
+  STARLING_TRY(take_folder(run.job, run.id()));
+  run.claim = CheckpointClaim(run.job.checkpoint.dir, run.id());
+  return ok();
+}
+
 }  // namespace
 
 Result<PreparedRun> prepare_run(const RunOptions& options) {
@@ -67,7 +75,7 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
       for (Checkpoint& c : run.checkpoints)
         if (c.version > *first) c.doubted_from = std::min(c.doubted_from, *first);
       // The run may be over before its leader has the doubt, and the next one looks no further back.
-      STARLING_TRY(take_folder(run.job, run.id()));
+      STARLING_TRY(claim_folder(run));
       doubt_own_checkpoints(*open_storage(run.job.checkpoint.dir), writer_of(run.job, run.id()),
                             *first);
     }
@@ -87,8 +95,7 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
   if (const std::string keys = remove_keys_of_dead_runs(run.folder); !keys.empty())
     run.notes.push_back("removed the keys of a run that was killed: " + keys);
   // Not before: a command that is refused takes nothing from a run that goes on.
-  STARLING_TRY(take_folder(run.job, run.id()));
-  run.claim = CheckpointClaim(run.job.checkpoint.dir, run.id());
+  STARLING_TRY(claim_folder(run));
   STARLING_TRY(run.ring.split(run.keys(), /*synced=*/false));
   STARLING_TRY(write_job(run.job, run.path("job.toml")));
   return run;

@@ -161,10 +161,7 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
 }
 
 CheckpointClaim::~CheckpointClaim() {
-  if (dir_.empty()) return;
-  const auto storage = open_storage(dir_);
-  const auto there = list_checkpoints(*storage);
-  if (there && there.value().empty()) give_up_checkpoints(*storage, run_);
+  if (!dir_.empty()) give_up_checkpoints(*open_storage(dir_), run_);
 }
 
 CheckpointWriter writer_of(const Job& job, const JobId& run) {

@@ -38,8 +38,8 @@ Result<Job> job_to_go_on(Job job, const ResumeOptions& options);
 // in the folder that it names, where this run's files are put aside, or a new one.
 std::string resume_line(int argc, char** argv);
 
-// A CheckpointClaim is a run's claim to a folder; its end gives up a folder that is
-// still without a checkpoint, so that an edited job can be started there. Movable.
+// A CheckpointClaim is a run's claim to a folder; its end gives up a folder where the run has written no
+// checkpoint: to the run before it, or, if it has none, so that an edited job can be started there. Movable.
 class CheckpointClaim {
  public:
   CheckpointClaim() = default;
@@ -52,6 +52,7 @@ class CheckpointClaim {
     return *this;
   }
   ~CheckpointClaim();
+  explicit operator bool() const { return !dir_.empty(); }
 
  private:
   std::string dir_;  // empty: no claim

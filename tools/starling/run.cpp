@@ -293,11 +293,17 @@ class Run {
           kind_of(run_.job.model).is_script
               ? "ended; nothing of it is kept, as the script names no checkpoint="
               : "ended; nothing of it is kept, as the job file has no [checkpoint]");
-    if (!ours_still()) return spectator_.say("ended; a newer run of this job goes on");
+    const bool ours = bool(ours_still());
+    if (!ours && !newer_run_is_idle(*open_storage(run_.job.checkpoint.dir), run_.id()))
+      return spectator_.say("ended; a newer run of this job has gone on in the checkpoint folder");
+    const std::string ended = ours ? "ended"
+                                   : "ended; a newer run of this job has the checkpoint folder and "
+                                     "has written none there";
     if (!newest_checkpoint())
-      return spectator_.say("ended before there was a checkpoint: the same command begins anew");
+      return spectator_.say(
+          ours ? "ended before there was a checkpoint: the same command begins anew" : ended);
     say_if_gone();
-    spectator_.say("ended; this goes on from the checkpoint of step " +
+    spectator_.say(ended + "; this goes on from the checkpoint of step " +
                    std::to_string(*newest_checkpoint()) +
                    (kind_of(run_.job.model).is_script
                         ? ", with the environment variables that the script reads:"
