@@ -18,8 +18,8 @@ constexpr const char* kFormat = "starling-checkpoints";
 constexpr std::size_t kBytesMax = std::size_t{64} << 20;  // a manifest has the job's text as well
 constexpr std::size_t kHashesMax = 10000;
 constexpr std::size_t kBeforeMax = 16;  // owners that get the store back
-// A writer has the file whole within milliseconds of making it; one that was killed between leaves
-// half of it.
+// A store may make an object piece by piece (Storage::put_new()): a writer has it whole within
+// milliseconds; one that was killed between leaves half of it.
 constexpr milliseconds kWriting{5000};
 constexpr milliseconds kLookAgain{20};
 
@@ -153,12 +153,23 @@ std::optional<CheckpointOwner> owner_of(const Json& json) {
   return owner;
 }
 
+// Whether it is the beginning of what format_checkpoint_owner() writes, and no more.
+bool is_half(std::string_view text) {
+  const std::string begin = "{\n \"format\": \"" + std::string(kFormat) + "\"";
+  return (text.size() < begin.size() ? begin.starts_with(text) : text.starts_with(begin)) &&
+         !Json::accept(text);
+}
+
 // The owner of the store, which is made if there is none.
 Result<CheckpointOwner> owner_or_made(Storage& storage, const CheckpointWriter& writer) {
   STARLING_TRY(owner, read_checkpoint_owner(storage));
   if (owner) return std::move(*owner);
   CheckpointOwner mine = first_owner(writer);
   STARLING_TRY(look_at_newest(storage, mine));  // of a build that made no owner file
+  if (storage.size(kOwner)) {                   // half of one
+    STARLING_TRY(put_owner(storage, mine));
+    return mine;
+  }
   STARLING_TRY(made, storage.put_new(kOwner, format_checkpoint_owner(mine)));
   if (made) return mine;
   STARLING_TRY(faster, read_checkpoint_owner(storage));
@@ -217,7 +228,9 @@ Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const Storage& stor
     if (!text) return std::optional<CheckpointOwner>();
     auto owner = parse_checkpoint_owner(*text);
     if (owner) return std::optional<CheckpointOwner>(std::move(owner).value());
-    if (std::chrono::steady_clock::now() > until)
+    const bool late = std::chrono::steady_clock::now() > until;
+    if (late && is_half(*text)) return std::optional<CheckpointOwner>();
+    if (late)
       return Error(Code::kBadInput,
                    "cannot tell whose checkpoint folder it is (once no run uses it, the file "
                    "may be removed): " +

@@ -52,7 +52,8 @@ std::string format_checkpoint_owner(const CheckpointOwner& owner);
 // Pure. Errors: kCorrupt  it is not what format_checkpoint_owner() writes.
 Result<CheckpointOwner> parse_checkpoint_owner(std::string_view text);
 
-// None if the store has no owner. Waits some seconds for one that is being written.
+// None if the store has no owner, or half of one: its writer was killed. Waits some seconds for one
+// that is being written.
 // Errors: kBadInput  it cannot be read, or not understood; the text names the file.
 Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const Storage& storage);
 

@@ -82,23 +82,7 @@ class Folder : public Storage {
   }
 
   Result<bool> put_new(const std::string& name, const std::string& text) override {
-    const std::string path = place(name);
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (fd < 0 && errno == EEXIST) return false;
-    if (fd < 0) return failed("cannot create", path);
-    std::size_t at = 0;
-    bool good = true;
-    while (good && at < text.size()) {
-      const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
-      if (n >= 0) at += static_cast<std::size_t>(n);
-      good = n >= 0 || errno == EINTR;
-    }
-    good = good && ::fsync(fd) == 0;
-    auto error = failed("cannot write", path);
-    good = ::close(fd) == 0 && good;
-    if (good) return true;
-    ::unlink(path.c_str());
-    return error;
+    return write_new_synced_file(place(name), as_bytes(std::span<const char>(text)));
   }
 
   Result<std::optional<std::string>> get(const std::string& name, std::size_t max) const override {

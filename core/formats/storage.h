@@ -42,7 +42,7 @@ class Storage {
   // written; what was there stays, and nothing else is left.
   virtual Result<> put(const std::string& name, std::span<const ByteView> pieces) = 0;
   // Puts the text if there is no object of this name: of several calls at once, one returns true.
-  // A reader may find a part of the text meanwhile.
+  // A reader may find a part of the text meanwhile, where the store cannot do better.
   virtual Result<bool> put_new(const std::string& name, const std::string& text) = 0;
 
   // Returns a whole object as text, cut behind `max` + 1 bytes; none: there is none of this name.

@@ -48,9 +48,8 @@ Result<> sync_folder_of(const std::string& path) {
   return ok();
 }
 
-}  // namespace
-
-Result<> write_synced_file(const std::string& path, std::span<const ByteView> pieces) {
+// Writes a synced file beside `path` and returns its name.
+Result<std::string> write_beside(const std::string& path, std::span<const ByteView> pieces) {
   static std::atomic<std::uint64_t> counter{0};
   std::string temporary;
   int file = -1;
@@ -63,13 +62,43 @@ Result<> write_synced_file(const std::string& path, std::span<const ByteView> pi
   auto written = write_synced(file, temporary, pieces);
   // Network file systems report late errors here.
   if (::close(file) != 0 && written) written = failed("cannot close", temporary);
-  if (written && std::rename(temporary.c_str(), path.c_str()) != 0)
-    written = failed("cannot rename to", path);
-  if (!written) {
+  if (written) return temporary;
+  ::unlink(temporary.c_str());
+  return std::move(written).error();
+}
+
+Result<bool> write_in_place(const std::string& path, ByteView data) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (file < 0 && errno == EEXIST) return false;
+  if (file < 0) return failed("cannot create", path);
+  auto written = write_synced(file, path, std::span<const ByteView>(&data, 1));
+  if (::close(file) != 0 && written) written = failed("cannot close", path);
+  if (written) return true;
+  ::unlink(path.c_str());
+  return std::move(written).error();
+}
+
+}  // namespace
+
+Result<> write_synced_file(const std::string& path, std::span<const ByteView> pieces) {
+  STARLING_TRY(temporary, write_beside(path, pieces));
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
+    auto error = failed("cannot rename to", path);
     ::unlink(temporary.c_str());
-    return written;
+    return error;
   }
   return sync_folder_of(path);
+}
+
+Result<bool> write_new_synced_file(const std::string& path, ByteView data) {
+  STARLING_TRY(temporary, write_beside(path, std::span<const ByteView>(&data, 1)));
+  const bool linked = ::link(temporary.c_str(), path.c_str()) == 0;
+  const bool there = !linked && errno == EEXIST;
+  ::unlink(temporary.c_str());
+  if (there) return false;
+  if (!linked) return write_in_place(path, data);
+  STARLING_TRY(sync_folder_of(path));
+  return true;
 }
 
 }  // namespace starling

@@ -15,4 +15,8 @@ namespace starling {
 // kBadInput  the file cannot be written; nothing is left behind.
 Result<> write_synced_file(const std::string& path, std::span<const ByteView> pieces);
 
+// The same, unless there is a file already: of several calls at once, one returns true. Where the file
+// system has no hard links the file is written in its place, and a reader may find a part of it.
+Result<bool> write_new_synced_file(const std::string& path, ByteView data);
+
 }  // namespace starling

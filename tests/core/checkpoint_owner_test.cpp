@@ -236,6 +236,21 @@ TEST_CASE(
   CHECK(read_checkpoint_owner(*folder.storage).value()->before.size() == 16);
 }
 
+TEST_CASE("owner: half of a file, of a writer that was killed, is nobody's") {
+  const Folder folder;
+  CheckpointOwner owner{{7}, kJob, kRun, 0, {}};
+  const std::string whole = format_checkpoint_owner(owner);
+  const auto written = [&](const std::string& text) {
+    std::ofstream(folder.path + "/owner.json") << text;
+  };
+  written(whole.substr(0, whole.size() / 2));
+  CHECK(take_checkpoints(*folder.storage, writer(8, kOther)));
+  written("");
+  CHECK_FALSE(read_checkpoint_owner(*folder.storage).value());
+  written(whole.substr(whole.size() / 2));
+  CHECK_FALSE(read_checkpoint_owner(*folder.storage));
+}
+
 TEST_CASE("owner: a file without a run is taken by the run that writes next") {
   const Folder folder;
   std::ofstream(folder.path + "/owner.json")

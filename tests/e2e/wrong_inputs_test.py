@@ -261,7 +261,7 @@ def files_and_folders(place):
     owner = os.path.join(checkpoints, "owner.json")
     with open(owner) as file:
         text = file.read()
-    written(place, "checkpoints/owner.json", text[:len(text) // 2])
+    written(place, "checkpoints/owner.json", text[len(text) // 2:])
     cut = [Row("check of checkpoints of nobody", ["check", checkpoints], 1, "owner.json")]
     check(cut)
     written(place, "checkpoints/owner.json", text)
