@@ -160,6 +160,16 @@ def with_layers(path, layers):
     return path + ".other"
 
 
+def turned(data):
+    """A model file in which the sizes of a matrix are swapped."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + size])
+    matrix = next(t for n, t in header.items() if n != "__metadata__" and len(set(t["shape"])) == 2)
+    matrix["shape"].reverse()
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(data[8 + size:])
+
+
 def what_is_saved_is_whole_and_a_flipped_bit_is_found(place):
     def checked(path):
         done = subprocess.run([STARLING, "check", path], capture_output=True, text=True)
@@ -177,6 +187,10 @@ def what_is_saved_is_whole_and_a_flipped_bit_is_found(place):
             file.write(data)
         code, said = checked(path + ".flipped")
         require(code == 1 and "are not those that were saved" in said, f"{code} {said}")
+    with open(path + ".turned", "wb") as file:  # the values are there, in another shape
+        file.write(turned(data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]))
+    code, said = checked(path + ".turned")
+    require(code == 1 and "has the shape" in said, f"{code} {said}")
     # Metadata are anybody's.
     tensors = len(json.loads(data[8:8 + int.from_bytes(data[:8], "little")])) - 1
     for layers, word in ((None, "cannot be told"), ("0", "1 layers of"), (",".join(["x"] * tensors), '"x"'),

@@ -62,6 +62,88 @@ assert again.weight.tolist() == net.weight.tolist() and again.scale.tolist() == 
     require((os.stat(model).st_mtime_ns, header(model)) == before, "a call that is done has written its model again")
 
 
+def checked(path):
+    done = subprocess.run([STARLING, "check", path], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def rewritten(path, **changes):
+    """A copy of a model file with changes: a name's new values (and shape), or the metadata's."""
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        was, values = json.loads(file.read(length)), file.read()
+    tensors = {name: (place["dtype"], place["shape"], values[slice(*place["data_offsets"])])
+               for name, place in was.items() if name != "__metadata__"}
+    made = {"__metadata__": was["__metadata__"] | changes.pop("metadata", {})}
+    data = b""
+    for name, (dtype, shape, value) in sorted((tensors | changes).items()):
+        made[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(value)]}
+        data += value
+    text = json.dumps(made).encode()
+    with open(path + ".other", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+    return path + ".other"
+
+
+def a_check_names_what_the_digest_does_not_cover_and_looks_at_it(place):
+    script = written(place, "frozen.py", FROZEN + """
+train(build=partly)
+""")
+    code, said = ended(script, OUT=place.path("out"), WORKERS="1")
+    require(code == 0, said)
+    path = place.path("out/model.safetensors")
+    code, said = checked(path)
+    require(code == 0 and "not in the digest: " in said and "mean" in said and "scale" in said, said)
+    for dtype, form in (("F64", "<4d"), ("F32", "<4f"), ("F16", "<4e")):
+        for value, expected in ((float("nan"), 1), (float("inf"), 0), (1.0, 0)):
+            code, said = checked(rewritten(path, scale=(dtype, [4], struct.pack(form, 1.0, value, 2.0, 3.0))))
+            require(code == expected, f"{dtype} {value}: {code} {said}")
+            require(expected == 0 or "scale has 1 values that are NaN" in said, said)
+    weight = header(path)["weight"]
+    with open(path, "rb") as file:
+        content = file.read()
+    begin = 8 + struct.unpack("<Q", content[:8])[0]
+    value = content[begin + weight["data_offsets"][0]:begin + weight["data_offsets"][1]]
+    tied = {"starling_tied": json.dumps({"head": "weight"})}
+    for other, expected in ((value, 0), (value[:-1] + bytes([value[-1] ^ 1]), 1)):
+        code, said = checked(rewritten(path, head=(weight["dtype"], weight["shape"], other), metadata=tied))
+        require(code == expected and "head (tied to weight)" in said, f"{code} {said}")
+        require(expected == 0 or "head differs from weight" in said, said)
+    code, said = checked(rewritten(path, weight=(weight["dtype"], [len(value) // 4, 1, 1], value)))
+    require(code == 1 and "weight has the shape" in said, f"{code} {said}")
+    for key, value in (("starling_tied", "[1]"), ("starling_shapes", "[]"), ("starling_shapes", "x")):
+        code, said = checked(rewritten(path, metadata={key: value}))
+        require(code == 2 and key in said, f"{code} {said}")
+
+
+def a_name_with_a_comma_is_one_name(place):
+    script = written(place, "comma.py", HEAD + """
+class Comma(Net):
+    def __init__(self):
+        super().__init__()
+        setattr(self, "a,b", torch.nn.Parameter(torch.ones(2, 3)))
+        self.register_buffer("mean", torch.ones(5).fill_(0.25))
+
+def comma():
+    return Comma(), build()[1]
+
+train(build=comma)
+""")
+    code, said = ended(script, OUT=place.path("out"), WORKERS="1")
+    require(code == 0, said)
+    path = place.path("out/model.safetensors")
+    require("a,b" in header(path), header(path))
+    code, said = checked(path)
+    require(code == 0 and "3 tensors" in said, f"{code} {said}")
+    # A file of a build that put commas between the names.
+    code, said = ended(written(place, "plain.py", HEAD + "train()\n"), OUT=place.path("plain"), WORKERS="1")
+    require(code == 0, said)
+    path = place.path("plain/model.safetensors")
+    names = json.loads(header(path)["__metadata__"]["starling_order"])
+    code, said = checked(rewritten(path, metadata={"starling_order": ",".join(names)}))
+    require(code == 0, f"{code} {said}")
+
+
 def a_model_that_cannot_be_made_whole_is_said(place):
     script = written(place, "hollow.py", FROZEN + """
 def full(*_):
@@ -118,4 +200,5 @@ train(checkpoint=os.environ["OUT"] + "-checkpoints", checkpoint_every=4, command
 
 
 main(a_checkpoint_of_a_script_becomes_a_model, an_earlier_runs_adapter_is_put_aside_with_its_model,
-     the_saved_model_has_what_is_not_trained_too, a_model_that_cannot_be_made_whole_is_said)
+     the_saved_model_has_what_is_not_trained_too, a_check_names_what_the_digest_does_not_cover_and_looks_at_it,
+     a_name_with_a_comma_is_one_name, a_model_that_cannot_be_made_whole_is_said)

@@ -6,6 +6,7 @@
 Run it with an interpreter that has torch, transformers and the starling package."""
 
 import os
+import subprocess
 import sys
 
 import torch
@@ -96,6 +97,9 @@ def a_saved_model_is_the_whole_state_dict(folder):
         digests.append(said(script, out, *compiled).split()[-1])
         found = keys(os.path.join(out, "model.safetensors"))
         assert found == ["embed.weight", "frozen.bias", "frozen.weight", "head.weight", "scale", "seen", "small"], found
+        checked = subprocess.run([os.environ["STARLING"], "check", os.path.join(out, "model.safetensors")],
+                                 capture_output=True, text=True)
+        assert checked.returncode == 0 and "head.weight (tied to embed.weight)" in checked.stdout, checked
     assert digests[0] == digests[1], digests
 
 

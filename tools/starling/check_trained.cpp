@@ -4,7 +4,10 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -22,11 +25,21 @@
 namespace starling::tools {
 namespace {
 
+using Json = nlohmann::json;
+
+constexpr std::size_t kNamed = 10;  // tensors in a line
+
 struct Trained {
   std::size_t tensors = 0;
-  std::size_t others = 0;  // beside those that were trained, as a net of PyTorch's may have them
+  std::vector<std::string>
+      others;  // beside those that were trained, as a net of PyTorch's may have them
   std::uint64_t parameters = 0, not_finite = 0;
+  std::string wrong;  // the first fault of a shape or of the others
   Digest digest{};
+
+  void say(const std::string& fault) {
+    if (wrong.empty()) wrong = fault;
+  }
 };
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -36,14 +49,114 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
+// The names of a list in the metadata, also of an earlier build, which put commas between them.
+std::vector<std::string> names_of(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto is_text = [](const Json& name) { return name.is_string(); };
+  if (!json.is_array() || !std::all_of(json.begin(), json.end(), is_text)) return words_of(text);
+  return json.get<std::vector<std::string>>();
+}
+
+Error wrong_metadata(const SafetensorsFile& file, const char* key, const std::string& why) {
+  return Error(Code::kBadInput, "metadata " + std::string(key) + " " + why + "; " + file.path());
+}
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  return Json(shape).dump();
+}
+
+// Compares the shapes with those in the metadata. Nothing of a file that has none.
+Result<> compare_shapes(const SafetensorsFile& file, const std::vector<TensorSpec>& specs,
+                        Trained& trained) {
+  const auto text = file.metadata().find(kShapesKey);
+  if (text == file.metadata().end()) return ok();
+  const Json json = Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_array() || json.size() != specs.size())
+    return wrong_metadata(
+        file, kShapesKey,
+        "must have the shape of each of the " + std::to_string(specs.size()) + " tensors");
+  for (std::size_t t = 0; t < specs.size(); ++t)
+    if (json[t] != Json(specs[t].shape))
+      trained.say(specs[t].name + " has the shape " + shape_text(specs[t].shape) +
+                  " and was saved with " +
+                  json[t].dump(-1, ' ', false, Json::error_handler_t::replace));
+  return ok();
+}
+
+Result<Bytes> bytes_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+  Bytes bytes(entry.bytes);
+  STARLING_TRY(file.read(entry, 0, bytes));
+  return bytes;
+}
+
+// Counts values of a width whose exponent has all bits set: with a fraction NaN, without infinite.
+template <class Word>
+void count_special(const Bytes& bytes, Word exponent, std::uint64_t& nan, std::uint64_t& infinite) {
+  constexpr Word kSign = static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1));
+  for (std::size_t at = 0; at + sizeof(Word) <= bytes.size(); at += sizeof(Word)) {
+    Word word = 0;
+    std::memcpy(&word, bytes.data() + at, sizeof word);
+    const Word rest = static_cast<Word>(word & static_cast<Word>(~kSign));
+    nan += rest > exponent;
+    infinite += rest == exponent;
+  }
+}
+
+void count_special(const Bytes& bytes, Dtype dtype, std::uint64_t& nan, std::uint64_t& infinite) {
+  if (dtype == Dtype::kF16) count_special<std::uint16_t>(bytes, 0x7c00, nan, infinite);
+  if (dtype == Dtype::kBf16) count_special<std::uint16_t>(bytes, 0x7f80, nan, infinite);
+  if (dtype == Dtype::kF32) count_special<std::uint32_t>(bytes, 0x7f800000u, nan, infinite);
+  if (dtype == Dtype::kF64) count_special<std::uint64_t>(bytes, 0x7ff0000000000000u, nan, infinite);
+}
+
+// Looks at the tensors that the digest does not cover. Infinities are no fault: masks have them.
+Result<> read_others(const SafetensorsFile& file, const std::set<std::string>& names,
+                     Trained& trained) {
+  const auto text = file.metadata().find(kTiedKey);
+  const Json tied = text == file.metadata().end()
+                        ? Json::object()
+                        : Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
+  const auto is_text = [](const Json& name) { return name.is_string(); };
+  if (!tied.is_object() || !std::all_of(tied.begin(), tied.end(), is_text))
+    return wrong_metadata(file, kTiedKey, "must be a JSON object of names");
+  for (const SafetensorsEntry& entry : file.tensors()) {
+    if (names.contains(entry.name)) continue;
+    STARLING_TRY(bytes, bytes_of(file, entry));
+    const std::string as = tied.value(entry.name, std::string());
+    if (!as.empty()) {
+      trained.others.push_back(entry.name + " (tied to " + as + ")");
+      const SafetensorsEntry* const same = file.find(as);
+      if (!same) return wrong_metadata(file, kTiedKey, "names " + as + ", which is not there");
+      STARLING_TRY(expected, bytes_of(file, *same));
+      if (entry.dtype != same->dtype || entry.shape != same->shape || bytes != expected)
+        trained.say(entry.name + " differs from " + as + ", to which it is tied");
+      continue;
+    }
+    std::uint64_t nan = 0, infinite = 0;
+    count_special(bytes, entry.dtype, nan, infinite);
+    if (nan > 0) trained.say(entry.name + " has " + std::to_string(nan) + " values that are NaN");
+    trained.others.push_back(
+        entry.name + (infinite == 0 ? "" : " (" + std::to_string(infinite) + " infinite values)"));
+  }
+  return ok();
+}
+
+// "a, b, c and 4 more".
+std::string listed(const std::vector<std::string>& names) {
+  std::string all;
+  for (std::size_t i = 0; i < std::min(kNamed, names.size()); ++i)
+    all += (i == 0 ? "" : ", ") + names[i];
+  return names.size() <= kNamed ? all
+                                : all + " and " + std::to_string(names.size() - kNamed) + " more";
+}
+
 // Sets the layers of tensors from metadata, which may be anybody's. Nothing of a file that has none.
 Result<> read_layers(const SafetensorsFile& file, std::vector<TensorSpec>& specs) {
   const auto text = file.metadata().find(kLayersKey);
   if (text == file.metadata().end()) return ok();
   const std::vector<std::string> layers = words_of(text->second);
   const auto refused = [&](const std::string& why) {
-    return Error(Code::kBadInput,
-                 "metadata " + std::string(kLayersKey) + " " + why + "; " + file.path());
+    return wrong_metadata(file, kLayersKey, why);
   };
   if (layers.size() != specs.size())
     return refused("has " + std::to_string(layers.size()) + " layers of " +
@@ -70,7 +183,7 @@ Result<Trained> read_model(const SafetensorsFile& file) {
   const auto order = file.metadata().find(kOrderKey);
   if (order == file.metadata().end())
     return Error(Code::kBadInput, "no metadata " + std::string(kOrderKey) + "; " + file.path());
-  const std::vector<std::string> names = words_of(order->second);
+  const std::vector<std::string> names = names_of(order->second);
   std::vector<TensorSpec> specs;
   for (const std::string& name : names) {
     const SafetensorsEntry* entry = file.find(name);
@@ -83,7 +196,8 @@ Result<Trained> read_model(const SafetensorsFile& file) {
   STARLING_TRY(read_layers(file, specs));
   Trained trained;
   trained.tensors = specs.size();
-  trained.others = file.tensors().size() - specs.size();
+  STARLING_TRY(compare_shapes(file, specs, trained));
+  STARLING_TRY(read_others(file, {names.begin(), names.end()}, trained));
   const Layout layout(std::move(specs));
   std::vector<float> parameters(layout.elements());
   for (const TensorPlace& place : layout.tensors()) {
@@ -134,12 +248,16 @@ int check_trained_model(const std::string& path) {
   const Trained& model = read.value();
   const std::string& said = file.value().metadata().at(kParametersKey);
   const std::string others =
-      model.others == 0 ? "" : " (" + std::to_string(model.others) + " more are not in it)";
+      model.others.empty()
+          ? ""
+          : " (" + std::to_string(model.others.size()) +
+                " more are not in it)\n  not in the digest: " + listed(model.others);
   std::printf("%s: a trained model, %zu tensors, %llu parameters, whose digest is %s%s\n",
               path.c_str(), model.tensors, static_cast<unsigned long long>(model.parameters),
               to_string(model.digest).c_str(), others.c_str());
   if (model.not_finite > 0)
     return fail(1, std::to_string(model.not_finite) + " parameters are not finite; " + path);
+  if (!model.wrong.empty()) return fail(1, model.wrong + "; " + path);
   if (to_string(model.digest) != said && file.value().metadata().count(kLayersKey) == 0)
     return fail(kExitBadInput,
                 "whether the parameters are those that were saved, with digest " + said +

@@ -59,6 +59,10 @@ Result<> write_text(const std::string& path, const std::string& text) {
   return ok();
 }
 
+std::string text_of(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 bool metadata_says(const std::string& path, const char* key, const Digest& digest) {
   const auto file = SafetensorsFile::open(path);
   if (!file) return false;
@@ -119,20 +123,23 @@ Result<std::string> save_model(const std::string& path, const Job& job, const La
     }
     const std::string prefix = std::holds_alternative<GptSpec>(job.model) ? "transformer." : "";
     std::vector<SafetensorsTensor> tensors;
-    std::string order, layers;
+    nlohmann::json order = nlohmann::json::array(), shapes = nlohmann::json::array();
+    std::string layers;
     for (const TensorPlace& place : layout.tensors()) {
       const auto values =
           model.parameters.subspan(std::size_t{place.first_block} * kBlock, place.spec.elements());
-      const std::string comma = order.empty() ? "" : ",";
-      order += comma + prefix + place.spec.name;
-      layers += comma + std::to_string(place.spec.layer) + (place.spec.by_rows ? "r" : "");
+      order.push_back(prefix + place.spec.name);
+      shapes.push_back(place.spec.shape);
+      layers += (layers.empty() ? "" : ",") + std::to_string(place.spec.layer) +
+                (place.spec.by_rows ? "r" : "");
       tensors.push_back(
           {prefix + place.spec.name, Dtype::kF32, place.spec.shape, as_bytes(values)});
     }
     return write_safetensors(path, std::move(tensors),
                              {{"format", "pt"},
                               {kParametersKey, to_string(model.digest)},
-                              {kOrderKey, std::move(order)},
+                              {kOrderKey, text_of(order)},
+                              {kShapesKey, text_of(shapes)},
                               {kLayersKey, std::move(layers)},
                               {kEndKey, to_string(model.end)}});
   };

@@ -18,7 +18,8 @@ MODEL = "model.safetensors"
 _DTYPES = {"F64": "float64", "I64": "int64", "U64": "uint64", "C64": "complex64", "F32": "float32", "I32": "int32",
            "U32": "uint32", "BF16": "bfloat16", "F16": "float16", "I16": "int16", "U16": "uint16", "I8": "int8",
            "U8": "uint8", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "BOOL": "bool"}
-_ORDER = "starling_order"  # metadata: names of the trained parameters (tools/starling/check_trained.h)
+# Metadata (tools/starling/check_trained.h): names of the trained parameters, and other names of the same tensors.
+_ORDER, _TIED = "starling_order", "starling_tied"
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
               "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
               "chat_template.jinja", "processor_config.json", "preprocessor_config.json")
@@ -104,6 +105,21 @@ def save(out: str, net: Any) -> None:
             shutil.copyfile(os.path.join(base, name), os.path.join(out, name))
 
 
+def _names(text: str) -> "list[str]":
+    """Of a list in the metadata, also of an earlier build, which put commas between them."""
+    return json.loads(text) if text.startswith("[") else text.split(",")
+
+
+def _tied(state: "Mapping[str, Any]", trained: "list[str]") -> "dict[str, str]":
+    """Which other names are those of a trained parameter."""
+    def memory(tensor: Any) -> "tuple[Any, ...]":
+        return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
+
+    known = {memory(state[name]): name for name in trained if name in state and state[name].numel() > 0}
+    return {name: known[memory(tensor)] for name, tensor in state.items()
+            if name not in trained and memory(tensor) in known}
+
+
 def _save_state(path: Path, net: Any) -> None:
     """Each name of the state_dict has its own data, those that share a parameter too: any reader finds all names."""
     import torch
@@ -119,7 +135,11 @@ def _save_state(path: Path, net: Any) -> None:
     if set(state) == set(before):
         return  # all of it is trained, or the file was made whole before
     if _ORDER in metadata:
-        metadata[_ORDER] = ",".join(map(plain_name, metadata[_ORDER].split(",")))
+        trained = list(map(plain_name, _names(metadata[_ORDER])))
+        metadata[_ORDER] = json.dumps(trained)
+        tied = _tied(state, trained)
+        if tied:
+            metadata[_TIED] = json.dumps(tied)
     sizes = list(_DTYPES)
     ordered = sorted(state, key=lambda name: (sizes.index(names[state[name].dtype]), name))
     header: "dict[str, Any]" = {"__metadata__": metadata}
