@@ -13,6 +13,8 @@ namespace {
 constexpr auto kLivePause = std::chrono::milliseconds(100);
 constexpr auto kPlainPause = std::chrono::seconds(2);
 constexpr std::uint64_t kStay = 20;  // live lines that stay, of a run of so many steps or more
+constexpr double kPause = 4;         // times a step: behind it steps may come late
+constexpr double kInTime = 0.5;      // of its own time: a step that comes later is not late
 constexpr double kSmoothing = 0.1;   // weight of the newest step
 
 constexpr const char* kClear = "\r\x1b[K";
@@ -44,11 +46,15 @@ void ProgressLine::close() {
   std::fflush(out_);
 }
 
+void ProgressLine::remember(const ProgressStep& step) {
+  skipped_ = step.skipped ? skipped_ + 1 : 0;
+}
+
 void ProgressLine::step(const ProgressStep& step, Clock::time_point now) {
   skipped_ = step.skipped ? skipped_ + 1 : 0;
   const std::uint64_t before = began_ ? std::uint64_t{version_} + 1 : 0;
   const std::uint64_t done = step.version + 1;
-  if (began_ && done > before) measure(done - before, now - last_step_);
+  if (began_ && done > before) measure(done - before, now - last_step_, step.ms);
   version_ = step.version;
   last_step_ = now;
   const bool last = done >= steps_;
@@ -67,10 +73,14 @@ void ProgressLine::step(const ProgressStep& step, Clock::time_point now) {
 }
 
 // Takes `steps` steps of the same length: a worker looks at its newest step now and then, and step()
-// is not called for those between two looks.
-void ProgressLine::measure(std::uint64_t steps, Clock::duration time) {
+// is not called for those between two looks. A coordinator that begins again, or was stopped, hears of
+// steps in a moment that took longer: then their own time counts, until they come as they pass.
+void ProgressLine::measure(std::uint64_t steps, Clock::duration time, double ms) {
   const auto n = static_cast<double>(steps);
-  const double seconds = std::chrono::duration<double>(time).count() / n;
+  double seconds = std::chrono::duration<double>(time).count() / n;
+  const bool after = late_ && seconds < kInTime * ms / 1000;
+  late_ = after || (step_seconds_ > 0 && seconds > kPause * step_seconds_);
+  if (after) seconds = ms / 1000;
   const double old = step_seconds_ > 0 ? std::pow(1 - kSmoothing, n) : 0;
   step_seconds_ = old * step_seconds_ + (1 - old) * seconds;
 }

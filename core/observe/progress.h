@@ -17,6 +17,7 @@ struct ProgressStep {
   EpochId epoch;
   std::uint32_t world = 0;
   bool skipped = false;  // not finite: it changed nothing
+  double ms = 0;         // it took; 0: not known
 };
 
 struct ProgressStyle {
@@ -42,6 +43,8 @@ class ProgressLine {
 
   // Steps between two calls may be left out: they count in the rate and in the time that is left.
   void step(const ProgressStep& step, Clock::time_point now = Clock::now());
+  // A step that an earlier process has shown: what is skipped in a row counts it.
+  void remember(const ProgressStep& step);
   // A line of its own that stays: "worker 3 lost".
   void say(const std::string& text);
   // "warning: .." on stderr, so that what reads the errors alone has it; a live line goes away before.
@@ -51,7 +54,7 @@ class ProgressLine {
 
  private:
   std::string line(const ProgressStep& step) const;
-  void measure(std::uint64_t steps, Clock::duration time);
+  void measure(std::uint64_t steps, Clock::duration time, double ms);
 
   std::FILE* const out_;
   const ProgressStyle style_;
@@ -59,6 +62,7 @@ class ProgressLine {
   const char* const unit_;
   bool shown_ = false;  // a live line is on the terminal
   bool began_ = false;
+  bool late_ = true;  // steps may come that are long over, one right behind the other
   Clock::time_point last_shown_{};
   Clock::time_point last_step_{};
   Version version_ = 0;        // of the last step

@@ -100,6 +100,39 @@ TEST_CASE("progress: a restart from a checkpoint goes back, and the rate stays")
   CHECK(has(text, "step 10/100  loss 2.5000  4096 tokens/s  epoch 2.1  4 workers  1:30 left\n"));
 }
 
+// A coordinator that begins again hears in a moment of the steps that passed while it was away.
+TEST_CASE("progress: steps that come late have the rate that they had, also after a pause") {
+  std::FILE* out = std::tmpfile();
+  ProgressLine::Clock::time_point now{};
+  {
+    ProgressLine progress(out, {true, false}, 100);
+    for (Version v = 0; v < 30; ++v)  // in a moment
+      progress.step({v, 2.5, 4096, {1, 1}, 4, false, 100}, now += std::chrono::microseconds(10));
+    for (Version v = 30; v < 50; ++v)  // as they pass
+      progress.step({v, 2.5, 4096, {1, 1}, 4, false, 100}, now += std::chrono::milliseconds(100));
+    now += std::chrono::milliseconds(500);  // it is stopped
+    for (Version v = 50; v < 75; ++v)
+      progress.step({v, 2.5, 4096, {1, 1}, 4, false, 100}, now += std::chrono::microseconds(10));
+  }
+  const std::string text = text_of(out);
+  std::fclose(out);
+  CHECK(has(text, "step 30/100  loss 2.5000  40960 tokens/s  epoch 1.1  4 workers  0:07 left"));
+  CHECK(has(text, "step 50/100  loss 2.5000  40960 tokens/s  epoch 1.1  4 workers  0:05 left"));
+  CHECK(has(text, "step 75/100  loss 2.5000  39693 tokens/s  epoch 1.1  4 workers  0:03 left"));
+}
+
+TEST_CASE("progress: steps that an earlier process has shown count as skipped in a row") {
+  std::FILE* out = std::tmpfile();
+  {
+    ProgressLine progress(out, {}, 100);
+    for (const bool skipped : {true, false, true, true}) progress.remember({.skipped = skipped});
+    progress.step({4, std::nan(""), 4096, {1, 1}, 4, true}, ProgressLine::Clock::time_point{});
+  }
+  const std::string text = text_of(out);
+  std::fclose(out);
+  CHECK(has(text, "skipped, 3 in a row"));
+}
+
 // What comes after it, on whatever stream, begins at the start of a line.
 TEST_CASE("progress: a live line that is left is ended once") {
   std::FILE* out = std::tmpfile();

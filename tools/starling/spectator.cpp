@@ -31,7 +31,7 @@ void Spectator::show(const Event& event) {
           [&](const event::StepPassed& e) {
             if (count(e))
               line_.step({e.record.version, e.record.loss, e.record.tokens, e.epoch, e.world,
-                          e.record.skipped});
+                          e.record.skipped, e.ms});
           },
           [&](const event::EpochFormed& e) { show_epoch(e); },
           [&](const event::WorkerChanged& e) {
@@ -71,7 +71,8 @@ void Spectator::show_epoch(const event::EpochFormed& epoch) {
 
 void Spectator::remember(const Event& event) {
   if (const auto* started = std::get_if<event::Started>(&event)) begins_at(started->from);
-  if (const auto* step = std::get_if<event::StepPassed>(&event)) count(*step);
+  if (const auto* step = std::get_if<event::StepPassed>(&event))
+    if (count(*step)) line_.remember({.skipped = step->record.skipped});
   if (std::holds_alternative<event::EpochFormed>(event)) epoch_seen_ = true;
   if (const auto* tainted = std::get_if<event::Tainted>(&event))
     doubted_from_ = std::min(doubted_from_, tainted->first);
