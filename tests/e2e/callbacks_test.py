@@ -1,6 +1,8 @@
 """What a script's own functions are told in the process that was started, and stop=, by the command itself over the
 package, with the stand-in for torch (tests/python/callbacks_test.py has the files of events alone)."""
+import csv
 import os
+import shutil
 import signal
 
 from harness import SOURCE, alive, main, processes_naming, require, wait_until
@@ -101,6 +103,35 @@ def who_goes_on_after_a_kill_is_told_the_rest(place):
     require(told_in(of["TOLD"], "checkpoint") == [10, 20, 30], f"{told_in(of['TOLD'], 'checkpoint')}")
     require(result(script, STARLING_RESUME="1", **of) == quiet, "it was done")
     require(told_in(of["TOLD"], "step") == list(range(1, 41)), "told again when it was done")
+
+
+def a_log_has_one_course_where_a_run_goes_on_at_another_rate(place):
+    script = written(place, "rates.py", RUNS.replace("train(paced", """
+if os.environ.get("RATE"):
+    options["command"] = ("--peak-rate", os.environ["RATE"])
+train(paced"""))
+    of = variables(place, "rates", PACE="0.01", SLOW=SOURCE)
+    run = started(script, **of)
+    wait_until(lambda: told_in(of["TOLD"], "step")[14:], "steps are told")
+    run.kill()
+    run.communicate()
+    wait_until(lambda: not processes_naming(script), "the run ends")
+    before = told_in(of["TOLD"], "step")[-1]
+    for name in os.listdir(of["CK"]):  # steps after the one that is left were done, and told
+        if name.startswith("step-") and name != "step-000000010":
+            shutil.rmtree(os.path.join(of["CK"], name))
+    code, said = ended(script, STARLING_RESUME="1", RATE="0.005", **of)
+    require(code == 0 and said.count("step 11 has another loss, norm or rate than in the run before") == 1, said)
+    losses = [e["loss"] for name in ("run-1", "") for e in events(os.path.join(of["OUT"], name), "step")
+              if name == "" or e["version"] < 10]
+    with open(os.path.join(of["OUT"], "steps.csv")) as file:
+        rows = list(csv.DictReader(file))
+    require([int(row["step"]) for row in rows] == list(range(1, 41)), f"{rows}")
+    require([float(row["loss"]) for row in rows] == losses, f"{rows}")
+    require([float(row["rate"]) for row in rows] == [0.02] * 10 + [0.005] * 30, f"{rows}")
+    for kind in "step", "log":
+        numbers = told_in(of["TOLD"], kind)
+        require(numbers[-30:] == list(range(11, 41)) and numbers[:before] == list(range(1, before + 1)), f"{kind}: {numbers}")
 
 
 STOPS = TELLS + """
@@ -205,5 +236,6 @@ train(paced, **options, steps=None, epochs=2.4)
 
 main(epochs_end_with_a_pass_over_the_data, each_is_told_once_whatever_happens_to_workers, a_slow_function_holds_no_worker_up,
      what_one_raises_ends_the_run_and_is_the_last_that_is_said, who_goes_on_after_a_kill_is_told_the_rest,
+     a_log_has_one_course_where_a_run_goes_on_at_another_rate,
      stop_ends_at_one_step_for_any_number_of_workers, stop_keeps_the_schedule_and_works_without_a_checkpoint_before,
      stop_holds_through_a_kill_and_a_resume, stop_is_refused_where_nobody_can_ask_it, a_loop_of_ones_own_has_them_too)

@@ -143,6 +143,36 @@ def who_goes_on_is_told_what_nobody_was(place):
     require([e["version"] for _, e in history(folder.out, with_last=True)] == list(range(8)), "history")
 
 
+def steps_that_a_run_does_otherwise_are_told_anew(place):
+    other = {**start(2), "job": JOB.replace("peak_rate = 0.5", "peak_rate = 0.25")}
+    folder, first = Folder(place), Heard()
+    watch = first.watch(folder)
+    folder.put(start(), *map(step, range(6)), checkpoint(4))
+    told(watch)  # then it is killed, and the checkpoint of step 4 is no more
+    watch.close()
+    require(first.numbers() == ([1, 2, 3, 4, 5, 6], [1, 2], [4]), f"{first.numbers()}")
+    second = Heard()
+    watch = second.watch(folder, resume=True)
+    folder.put_aside()
+    folder.put(other, step(2), step(3, 0.75), checkpoint(4))
+    told(watch)
+    watch.close()
+    require(second.numbers() == ([3, 4], [1], [4]), f"of another rate, which the records have: {second.numbers()}")
+    third = Heard()
+    watch = third.watch(folder, resume=True)
+    folder.put_aside()
+    folder.put({**other, "from": 4}, *map(step, range(4, 8)))
+    told(watch)
+    watch.close()
+    require(third.numbers()[:2] == ([5, 6, 7, 8], [2, 3]), f"{third.numbers()}")
+    fourth = Heard()  # the steps that were told anew are not told once more
+    watch = fourth.watch(folder, resume=True)
+    folder.put_aside()
+    folder.put({**other, "from": 2}, step(2), step(3, 0.75), *map(step, range(4, 9)))
+    told(watch)
+    require(fourth.numbers()[0] == [9], f"{fourth.numbers()}")
+
+
 def what_a_function_raises_is_told_again_to_who_goes_on(place):
     folder, heard = Folder(place), Heard()
 
@@ -200,7 +230,7 @@ def stop_is_asked_of_no_others_than_it_was(place):
         told(watch)
         raise AssertionError("another loss was taken")
     except Refused as why:
-        require("step 4 was done again with another loss or norm" in str(why), str(why))
+        require("step 4 was done again with another loss, norm or rate" in str(why), str(why))
     os.rename(folder.out, folder.out + "-elsewhere")
     os.mkdir(folder.out)
     watch = heard.watch(folder, resume=True)
@@ -224,5 +254,5 @@ def only_checkpoints_beyond_the_end_go(place):
 
 main(steps_come_once_and_in_order_whatever_the_order_of_lines, records_have_names,
      a_schedule_that_is_not_known_has_no_rate, who_goes_on_is_told_what_nobody_was,
-     what_a_function_raises_is_told_again_to_who_goes_on, stop_is_asked_of_every_step_and_nothing_is_told_after,
+     steps_that_a_run_does_otherwise_are_told_anew, what_a_function_raises_is_told_again_to_who_goes_on, stop_is_asked_of_every_step_and_nothing_is_told_after,
      stop_is_asked_of_no_others_than_it_was, only_checkpoints_beyond_the_end_go)

@@ -138,6 +138,70 @@ def wandb_goes_on_with_the_same_run(place):
     require(logged[-1][0] == 9, "the script's own run was ended")
 
 
+def steps_of_another_course_are_cut(place):
+    Files.seen.clear()
+    writers = [logs.Table(place.folder), logs.TensorBoard(place.folder, Files)]
+    told = Told(place.folder, False)
+    for writer in writers:
+        writer.begin(told, False)
+        for number in range(1, 8):
+            writer.step(step(number), told)
+        writer.close(told)
+    told.close()
+    for late in (False, True):  # before and after the steps before were written
+        told = Told(place.folder, True)
+        for writer in (logs.Table(place.folder), logs.TensorBoard(place.folder, Files)):
+            writer.begin(told, True)
+            for number in range(1, 4) if late else ():
+                writer.step(step(number), told)
+            require(writer.cut(4, told), f"{type(writer).__name__} had nothing to cut")
+            for number in range(4, 6 if late else 8):
+                writer.step(step(number, again=7.0), told) if isinstance(writer, logs.TensorBoard) else \
+                    writer.step(step(number), told)
+            writer.close(told)
+        told.close()
+        with open(place.path("steps.csv")) as file:
+            numbers = [int(row[0]) for row in list(csv.reader(file))[1:]]
+        require(numbers == list(range(1, 6 if late else 8)), f"{numbers}")
+        require({n for name, n in Files.seen if name == "again"} == set(range(4, 6 if late else 8)), f"{Files.seen}")
+        require({n for name, n in Files.seen if name == "loss"} == set(numbers) and set(Files.seen.values()) == {1}, "once")
+    table = logs.Table(place.folder)
+    table.begin(told, True)
+    require(not table.cut(9, told) and not logs.TensorBoard(place.path("none"), Files).cut(1, told), "nothing was there")
+
+
+def another_run_of_wandb_has_what_was_done_otherwise(place):
+    runs = []
+
+    class Run:
+        def __init__(self, options):
+            self.id, self.options, self.steps, self.summary, self.ended = f"run{len(runs)}", options, [], {}, False
+            runs.append(self)
+
+        def log(self, scalars, step, commit):
+            self.steps.append(step)
+
+        def finish(self):
+            self.ended = True
+
+    wandb = types.SimpleNamespace(run=None, init=lambda **options: Run(options))
+    told = Told(place.folder, False)
+    run = logs.Wandb(place.folder, wandb, "mine", {"steps": 5}, lambda out, identity: 5)
+    run.begin(told, False)
+    told.set("wandb-id", "run0")
+    run = logs.Wandb(place.folder, wandb, "mine", {"steps": 5}, lambda out, identity: 5)
+    run.begin(told, True)
+    require(not run.cut(6, told) and run.cut(4, told), "what was written")
+    for number in (4, 5, 6):
+        run.step(step(number), told)
+    run.close(told)
+    before, after = runs[-2:]
+    require(before.ended and before.summary == {"superseded_after_step": 3} and before.steps == [], f"{vars(before)}")
+    require(after.ended and after.steps == [4, 5, 6] and after.options["config"]
+            == {"steps": 5, "continues": before.id, "continues_from_step": 3}, f"{vars(after)}")
+    require(told.get("wandb-id") == after.id, "who goes on has the run before")
+
+
 def what_is_none_is_named_and_what_is_missing_too(place):
     for log, line in (("tensorbord", 'log must be "tensorboard", "wandb", "csv", a function, or a list of these, is \'t'),
                       (3, "a list of these, is 3"), (["csv", {}], "a list of these, is {}"),
@@ -149,4 +213,5 @@ def what_is_none_is_named_and_what_is_missing_too(place):
 
 
 main(a_table_has_each_step_once_and_whole_lines, tensorboard_has_each_scalar_once, wandb_goes_on_with_the_same_run,
+     steps_of_another_course_are_cut, another_run_of_wandb_has_what_was_done_otherwise,
      what_is_none_is_named_and_what_is_missing_too)

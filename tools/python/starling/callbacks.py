@@ -9,16 +9,16 @@ import json
 import math
 import os
 import shutil
-import struct
 from dataclasses import dataclass
 from typing import Any, Callable, Deque, Iterator, Mapping, Optional, Sequence
 
 from . import logs
-from .records import EVENTS, CheckpointRecord, Course, EpochRecord, InOrder, StepEvent, StepRecord, Tail, history
+from .records import EVENTS, CheckpointRecord, Course, EpochRecord, InOrder, StepEvent, StepRecord, Tail, done_before, history
 from .script import Refused
 
 TOLD = "told.json"
 _TOLD_BYTES = 1024
+_AGAIN = "again"  # in it: [[last run, step], ..], of the steps that were told anew
 
 
 @dataclass
@@ -78,6 +78,21 @@ class Told:
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         os.pwrite(self._file, (text.ljust(_TOLD_BYTES - 1) + "\n").encode(), 0)
 
+    def tells_of(self, run: int, step: int) -> bool:
+        """Whether the functions may have been told the step as the run with this number has done it."""
+        return all(step < first for last, first in self._at.get(_AGAIN, ()) if run <= last)
+
+    def again(self, last: int, step: int, passes: int) -> bool:
+        """The functions are told anew from this step on, which comes after so many passes: the runs up to the number
+        `last` have done it otherwise. Returns whether one was told of it."""
+        kept = [pair for pair in self._at.get(_AGAIN, ()) if pair[1] < step]
+        most = {name: passes if name == "on_epoch" else step - 1 for name in self._at
+                if name.startswith(("on_", "log-")) or name in ("tensorboard", "wandb")}
+        told = any(self._at[name] > most[name] for name in most)
+        self._at.update({name: min(self._at[name], most[name]) for name in most})
+        self.set(_AGAIN, [*kept, [last, step]])
+        return told
+
     def close(self) -> None:
         if self._file is not None:
             os.close(self._file)
@@ -129,6 +144,8 @@ class Watch:
         self._tail: "Optional[Tail]" = None
         self._order = InOrder(0)
         self._course: "Optional[Course]" = None
+        self._resume = resume
+        self._before_this: "dict[int, list[tuple[int, StepEvent]]]" = {}  # what earlier runs have done of its steps
         for writer in self._writers:
             writer.begin(self._told, resume)
         if resume and callbacks.stop is not None:
@@ -193,6 +210,7 @@ class Watch:
                 self._tell_history(with_last=False, limit=int(event["from"]))
                 self._course = Course(event, self._metrics)
                 self._order = InOrder(self._course.begins)
+                self._before_this = done_before(self._out, self._metrics, self._course.begins) if self._resume else {}
             elif event["ev"] == "checkpoint":
                 self._take_checkpoint(event)
             else:
@@ -215,6 +233,7 @@ class Watch:
         self._ask(step)
         if step.step <= self._seen or self.end is not None and step.step > self.end:
             return
+        self._compare(step, course)
         self._seen = step.step
         ended = self._pass.step(step, course)
         for writer in self._writers:
@@ -222,6 +241,18 @@ class Watch:
         self._put("on_step", step.step, step)
         if ended is not None:
             self._put("on_epoch", ended.epoch, ended)
+
+    def _compare(self, step: StepEvent, course: Course) -> None:
+        """Where a run before has done the step otherwise, what was told and logged from it on is of another course."""
+        before = [(run, one) for run, one in self._before_this.get(step.step, ()) if self._told.tells_of(run, step.step)]
+        if all(one.same() == step.same() for _, one in before):
+            return
+        logged = [writer.cut(step.step, self._told) for writer in self._writers]
+        last = max(run for runs in self._before_this.values() for run, _ in runs)
+        told = self._told.again(last, step.step, course.passes(step.step - 1))
+        if told or any(logged):
+            print(f"step {step.step} has another loss, norm or rate than in the run before: what was told and logged from it"
+                  " on is told and logged anew", flush=True)
 
     def _take_checkpoint(self, event: "Mapping[str, Any]") -> None:
         step = int(event["version"])
@@ -245,10 +276,10 @@ class Watch:
         stop = self._callbacks.stop
         if stop is None or self.end is not None and step.step > self.end:
             return
-        same = struct.pack("<dd", step.loss, step.norm)
+        same = step.same()
         if step.step <= len(self._asked):
             if self._asked[step.step - 1] != same:
-                raise Refused(f"step {step.step} was done again with another loss or norm, and stop was asked of the one"
+                raise Refused(f"step {step.step} was done again with another loss, norm or rate, and stop was asked of the one"
                               " before: what has changed reaches the result; begin anew, in another out= and checkpoint=")
             return
         if step.step > len(self._asked) + 1:

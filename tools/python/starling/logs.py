@@ -7,6 +7,7 @@ import csv
 import importlib
 import io
 import os
+import sys
 import time
 from typing import Any, Callable, Mapping, Optional, Protocol, Sequence
 
@@ -32,6 +33,10 @@ class Writer(Protocol):
 
     def step(self, step: StepEvent, told: Told) -> None:
         """Steps come in order."""
+
+    def cut(self, step: int, told: Told) -> bool:
+        """This step and those after it are done otherwise than they may be written, and come anew. Returns whether
+        one was written."""
 
     def close(self, told: Told) -> None: ...
 
@@ -73,9 +78,27 @@ class Table:
             csv.writer(self._file, lineterminator="\n").writerow(scalars.values())
             self._file.flush()
 
+    def cut(self, step: int, told: Told) -> bool:
+        if not os.path.exists(self._path):
+            return False
+        with open(self._path, "r+b") as file:
+            lines = file.read().splitlines(keepends=True)
+            kept = [line for i, line in enumerate(lines) if i == 0 or not _is_from(line, step)]
+            file.truncate(sum(map(len, kept)))
+        if self._file is not None:
+            self._file.seek(0, os.SEEK_END)
+        self._last = min(self._last, step - 1)
+        return len(kept) < len(lines)
+
     def close(self, told: Told) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def _is_from(line: bytes, step: int) -> bool:
+    """Of a table's line, whether it is of this step or one after it; steps come in order."""
+    number = line.partition(b",")[0]
+    return not number.isdigit() or int(number) >= step
 
 
 class TensorBoard:
@@ -102,6 +125,13 @@ class TensorBoard:
         self._written = step.step
         if time.monotonic() - self._flushed > _FLUSH_S:
             self._flush(told)
+
+    def cut(self, step: int, told: Told) -> bool:
+        if self._written < step:
+            return False
+        self.close(told)
+        self._writer, self._written = None, step - 1  # the next one takes back what was there
+        return True
 
     def _flush(self, told: Told) -> None:
         self._writer.flush()
@@ -143,6 +173,26 @@ class Wandb:
             if not self._own:
                 told.set("wandb", step.step)
 
+    def cut(self, step: int, told: Told) -> bool:
+        """W&B takes back nothing: another run has the steps from this one on, and each of the two names the other."""
+        if self._written < step:
+            return False
+        self._written, before = step - 1, self._run
+        if not self._own:
+            print(f"starling: the script's own run of W&B has steps from {step} on of the run before, and W&B takes back"
+                  " none", file=sys.stderr)
+            return True
+        of_before = before.id
+        config = {**self._config, "continues": of_before, "continues_from_step": step - 1}
+        before.summary.update({"superseded_after_step": step - 1})
+        before.finish()
+        self._run = self._wandb.init(project=self._name, dir=self._out, config=config)
+        self._run.summary.update({"continues": of_before, "continues_from_step": step - 1})
+        told.set("wandb-id", self._run.id)
+        print(f"starling: W&B takes back nothing: its run {of_before} has no more than steps 1 to {step - 1} of this training, and"
+              f" its run {self._run.id} those from {step} on", file=sys.stderr)
+        return True
+
     def close(self, told: Told) -> None:
         if self._own:
             self._run.finish()
@@ -161,6 +211,9 @@ class Function:
         if step.step > told.get(self._key):
             self._function(step.step, step.scalars())
             told.set(self._key, step.step)
+
+    def cut(self, step: int, told: Told) -> bool:
+        return False  # how far it was told is in `told` alone
 
     def close(self, told: Told) -> None:
         pass

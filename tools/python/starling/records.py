@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import struct
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
@@ -51,6 +52,10 @@ class StepEvent(StepRecord):
     workers: int = 0
     ms: float = 0.0
     time: str = ""
+
+    def same(self) -> bytes:
+        """What is equal whenever the step is done, unless the course has changed."""
+        return struct.pack("<ddd", self.loss, self.norm, math.nan if self.rate is None else self.rate)
 
     def record(self) -> StepRecord:
         return StepRecord(self.step, self.loss, self.norm, self.rate, self.epoch, self.samples, self.skipped,
@@ -200,11 +205,7 @@ def _told_in(path: str) -> "list[dict[str, Any]]":
 def history(out: str, with_last: bool) -> "Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]":
     """Of all runs that a folder tells of, each step's `step` event, in order, after its run's `start`: the steps that a
     later run did again are those of the later run. with_last: of events.jsonl, too."""
-    try:
-        found = sorted(int(match[1]) for match in map(_EARLIER.fullmatch, os.listdir(out)) if match)
-    except OSError:
-        return
-    files = [os.path.join(out, f"run-{i}", EVENTS) for i in found] + ([os.path.join(out, EVENTS)] if with_last else [])
+    files = [os.path.join(out, f"run-{i}", EVENTS) for i in _earlier(out)] + ([os.path.join(out, EVENTS)] if with_last else [])
     begins = [None if start is None else int(start["from"]) for start in map(_start_in, files)]
     for i, path in enumerate(files):
         first = begins[i]
@@ -216,6 +217,27 @@ def history(out: str, with_last: bool) -> "Iterator[tuple[Mapping[str, Any], Map
         for event in _steps(events, order):
             if event["version"] < limit:
                 yield start, event
+
+
+def done_before(out: str, metrics: "Sequence[str]", first: int) -> "dict[int, list[tuple[int, StepEvent]]]":
+    """Of the runs that a folder has put aside: by step, each record of those after so many steps, with its run's number.
+    A run that goes on from there does these steps again."""
+    found: "dict[int, list[tuple[int, StepEvent]]]" = {}
+    for number_of_run in _earlier(out):
+        start, *events = _told_in(os.path.join(out, f"run-{number_of_run}", EVENTS)) or [{}]
+        if start.get("ev") == "start":
+            course = Course(start, metrics)
+            for event in events:
+                if event["ev"] == "step" and event["version"] >= first:
+                    found.setdefault(event["version"] + 1, []).append((number_of_run, course.step(event)))
+    return found
+
+
+def _earlier(out: str) -> "list[int]":
+    """Numbers of the runs that the folder has put aside, in order."""
+    with contextlib.suppress(OSError):
+        return sorted(int(match[1]) for match in map(_EARLIER.fullmatch, os.listdir(out)) if match)
+    return []
 
 
 def _steps(events: "Sequence[dict[str, Any]]", order: InOrder) -> "Iterator[Mapping[str, Any]]":
