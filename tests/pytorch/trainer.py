@@ -12,7 +12,9 @@ import io
 import json
 import os
 import random
+import signal
 import sys
+import time
 
 import same_bits
 from cases import ROOT, digest_in, environment, run, said, written
@@ -175,10 +177,59 @@ def a_subclass_has_its_loss_its_collator_and_callbacks_that_read(folder):
     assert torch.equal(again[0].weight, before) and again is not net
     out = os.path.join(folder, "events")
     os.mkdir(out)
-    written(out, "events.jsonl", "".join(json.dumps({"ev": "step", "version": i, "loss": float(i), "norm": 1.0}) + "\n"
-                                         for i in range(6)))
+    written(out, "events.jsonl", events(0, range(6)))
     assert one._tell(out, given) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     assert reading.logs == [(2, 0.5), (4, 2.5), (6, 4.5)] and reading.ends == 1, vars(reading)
+
+
+def events(begins, losses):
+    """Of a run that goes on after so many steps, a line each."""
+    start = {"ev": "start", "from": begins, "job": "", "samples": 8, "micro_batches": 1, "sequences": 8, "steps": 6}
+    steps = [{"ev": "step", "version": begins + i, "loss": float(loss), "norm": 1.0, "skipped": False, "world": 2,
+              "ms": 1.0, "time": ""} for i, loss in enumerate(losses)]
+    return "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in [start, *steps])
+
+
+def a_run_that_goes_on_tells_of_all_steps(folder):
+    from starling.hf import Trainer
+
+    out = os.path.join(folder, "events")
+    os.makedirs(os.path.join(out, "run-1"))
+    written(out, os.path.join("run-1", "events.jsonl"), events(0, (0, 1, 2, 30, 40)))
+    written(out, "events.jsonl", events(3, (3, 4, 5)))
+    one = trainer(Trainer, folder, logging_steps=2, max_steps=6)
+    assert one._tell(out, one._given(None, {})) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert [(e["step"], e["loss"]) for e in one.state.log_history] == [(2, 0.5), (4, 2.5), (6, 4.5)], one.state.log_history
+    os.rename(os.path.join(out, "run-1"), os.path.join(folder, "elsewhere"))
+    one, told = trainer(Trainer, folder, logging_steps=2, max_steps=6), io.StringIO()
+    with contextlib.redirect_stderr(told):
+        assert one._tell(out, one._given(None, {})) == [3.0, 4.0, 5.0]
+    assert f"{out} tells nothing of 3 steps of 6" in told.getvalue(), told.getvalue()
+    assert [(e["step"], e["loss"]) for e in one.state.log_history] == [(6, 4.5)], one.state.log_history
+
+
+def a_trainer_that_goes_on_tells_what_an_undisturbed_one_does(folder):
+    """Killed between two checkpoints and two lines of its log."""
+    text_in(folder)
+    base_of(folder, "gpt2")
+    how = dict(max_steps=200, save_strategy="steps", save_steps=7, logging_steps=5)
+    quiet, out = os.path.join(folder, "quiet"), os.path.join(folder, "killed")
+    wanted = said(SCRIPT, *arguments(folder, quiet, **how), WORKERS="1")
+    job = same_bits.Run("", 1, 200, arguments(folder, out, **how), script=SCRIPT, **environment(WORKERS="1"))
+    while not os.path.exists(os.path.join(out, "checkpoints", "step-000000007", "manifest.json")):
+        assert job.process.poll() is None, job.text()
+        time.sleep(0.05)
+    job.process.send_signal(signal.SIGTERM)
+    code, text = job.wait(), job.text()
+    job.close()
+    assert code in (143, 0), f"{code}: {text[-2000:]}"  # 0: it was faster than the signal
+    again = said(SCRIPT, *arguments(folder, out, resume_from_checkpoint="True", **how), WORKERS="1")
+    states = []
+    for place in (quiet, out):
+        with open(os.path.join(place, "trainer_state.json"), encoding="utf-8") as file:
+            states.append(json.load(file)["log_history"])
+    assert digest_in(wanted) == digest_in(again) and states[0] == states[1] and len(states[0]) == 40, states
+    assert wanted.splitlines()[-1] == again.splitlines()[-1] and "steps 200, loss " in again, again[-2000:]
 
 
 if __name__ == "__main__":
@@ -188,4 +239,5 @@ if __name__ == "__main__":
         print("skipped: there is no accelerate here (pip install accelerate)\n0 passed, 0 failed")
         sys.exit(0)
     sys.exit(run(what_a_job_has_not_is_refused_by_its_name, a_subclass_has_its_loss_its_collator_and_callbacks_that_read,
+                 a_run_that_goes_on_tells_of_all_steps, a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,
                  losses_are_those_of_transformers_own_trainer, any_number_of_workers_gives_one_model_also_through_kills))

@@ -7,7 +7,6 @@ only in the process that a person has started. A step is `gradient_accumulation_
 from __future__ import annotations
 
 import copy
-import json
 import math
 import os
 import sys
@@ -21,6 +20,7 @@ from transformers.trainer_utils import TrainOutput
 
 from . import child, job
 from .optimizers import AdamW
+from .records import Course, history
 from .script import Refused, of_main
 
 # Floor of the rate at the end of the cosine, 1: none.
@@ -111,6 +111,7 @@ class Trainer(transformers.Trainer):
         args = self.args
         self._refuse(others)
         resume = args.resume_from_checkpoint if resume is None else resume
+        resume = {"true": True, "false": False}.get(resume.lower(), resume) if isinstance(resume, str) else resume  # of a command line
         if resume not in (None, True, False):
             raise Refused(f"resume_from_checkpoint must be True or False, is {resume!r}: a job goes on from the"
                           f" checkpoints in its own output_dir, {args.output_dir}")
@@ -184,9 +185,12 @@ class Trainer(transformers.Trainer):
     def _tell(self, out: str, given: "Mapping[str, Any]") -> "list[float]":
         """What was is told to the callbacks and is in `state`, as if it was now. Returns the steps' losses."""
         state, args = self.state, self.args
-        with open(os.path.join(out, "events.jsonl"), encoding="utf-8") as file:
-            steps = {event["version"]: event for event in map(json.loads, file) if event["ev"] == "step"}
-        losses = [math.nan if steps[i]["loss"] is None else steps[i]["loss"] for i in sorted(steps)]
+        steps = {event["version"]: Course(start, ()).step(event) for start, event in history(out, with_last=True)}
+        losses = [steps[i].loss for i in sorted(steps)]
+        missing = given["steps"] - len(steps)
+        if missing > 0:
+            print(f"starling: {out} tells nothing of {missing} steps of {given['steps']}: log_history and train_loss are those"
+                  " of the others", file=sys.stderr)
         a_pass = len(self.train_dataset) / (given["micro_batches"] * given["batch_size"])
         every = 0 if args.logging_strategy == "no" else args.logging_steps
         every = math.ceil(given["steps"] * every) if 0 < every < 1 else int(every)
@@ -194,12 +198,15 @@ class Trainer(transformers.Trainer):
         callbacks = [transformers.trainer_callback.DefaultFlowCallback(), *self._callbacks()]
         handler = CallbackHandler(callbacks, self.model, self.processing_class, None, None)
         self.control = handler.on_train_begin(args, state, self.control)
-        first = min(steps, default=0)
         for number in sorted(steps):
             state.global_step, state.epoch = number + 1, (number + 1) / a_pass
             if every and (number + 1) % every == 0:
-                window = losses[max(0, number + 1 - every - first):number + 1 - first]
-                logs = {"loss": math.fsum(window) / len(window), "grad_norm": steps[number]["norm"], "epoch": state.epoch}
+                window = [steps[i].loss for i in range(number + 1 - every, number + 1) if i in steps]
+                if len(window) < every:
+                    continue
+                logs = {"loss": math.fsum(window) / every, "grad_norm": steps[number].norm, "epoch": state.epoch}
+                if steps[number].rate is not None:
+                    logs["learning_rate"] = steps[number].rate
                 state.log_history.append({**logs, "step": number + 1})
                 self.control = handler.on_log(args, state, self.control, logs)
         self.control = handler.on_train_end(args, state, self.control)
