@@ -17,6 +17,7 @@
 #include "core/base/mac.h"
 #include "core/formats/checkpoint.h"
 #include "core/formats/raft_log.h"
+#include "core/job/schedule.h"
 #include "elastic/membership/coordinator.h"
 
 namespace starling::actors {
@@ -366,6 +367,9 @@ class Coordinator : public caf::event_based_actor {
       leads->pid = static_cast<std::uint64_t>(::getpid());
     if (auto* written = std::get_if<event::CheckpointWritten>(&c.event))
       written->path = checkpoint_folder(options_.job.checkpoint.dir, written->version);
+    const OptimizerSpec& optimizer = options_.job.optimizer;
+    if (auto* step = std::get_if<event::StepPassed>(&c.event); step && check_schedule(optimizer))
+      step->rate = learning_rate(optimizer, step->record.version, options_.job.steps);
     const auto* ledger = std::get_if<event::LedgerPassed>(&c.event);
     if (ledger && !options_.job.ledger_events) return;
     const std::size_t rows = kEventRows + (ledger ? ledger->workers.size() : 0);

@@ -10,6 +10,7 @@
 #include "core/base/exception.h"
 #include "core/base/hash.h"
 #include "core/data/dataset.h"
+#include "core/job/groups.h"
 #include "core/job/schedule.h"
 #include "kernels/device/array.h"
 #include "kernels/grid/quantise.h"
@@ -104,6 +105,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
   STARLING_TRY(setup, begin(job, std::move(choice), /*shares=*/script != nullptr));
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
+  STARLING_TRY(check_groups(job.optimizer, layout.tensors()));
   auto parameters = kernels::Array<float>::shared(*setup->device, layout.elements());
   STARLING_TRY(script ? script->initialise(job.seed, layout, parameters)
                       : model->initialise(job.seed, layout, parameters.all()));

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <numbers>
 #include <span>
 #include <sstream>
 #include <utility>
 
-#include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/job/schedule.h"
 #include "core/job/words.h"
@@ -24,18 +22,35 @@ std::string hex(std::uint64_t value) {
   return text;
 }
 
-// cos(pi x) for x in [0, 1] from additions and products alone: libm's cos may differ in the last
-// bit between two machines, and every worker must have the same learning rate.
-double cos_pi(double x) {
-  if (x > 0.5) return -cos_pi(1 - x);
-  const bool sine = x > 0.25;  // cos(pi x) = sin(pi (1/2 - x)), again of an argument up to pi/4
-  const double a = (sine ? 0.5 - x : x) * std::numbers::pi;
-  double term = sine ? a : 1, sum = term;
-  for (int n = sine ? 3 : 2; n < 22; n += 2) {  // Taylor; the last term is below 1e-20
-    term *= -a * a / (n * (n - 1));
-    sum += term;
+// Writes what a schedule has beside warm-up, floor and length, where that is chosen.
+std::string schedule_lines(const OptimizerSpec& o) {
+  const OptimizerSpec usual;
+  std::string lines;
+  if (!o.schedule.empty()) lines += "schedule = " + quoted(o.schedule) + "\n";
+  if (o.step_every != usual.step_every)
+    lines += "step_every = " + std::to_string(o.step_every) + "\n";
+  if (o.step_factor != usual.step_factor)
+    lines += "step_factor = " + number_text(o.step_factor) + "\n";
+  if (o.decay_steps != usual.decay_steps)
+    lines += "decay_steps = " + std::to_string(o.decay_steps) + "\n";
+  if (o.start != usual.start) lines += "start = " + number_text(o.start) + "\n";
+  if (!o.fractions.empty()) lines += "fractions = " + list_text(o.fractions, number_text) + "\n";
+  return lines;
+}
+
+// One line: a hash's difference is told by lines.
+std::string groups_line(const std::vector<GroupSpec>& groups) {
+  std::string all;
+  for (const GroupSpec& group : groups) {
+    std::string names;
+    for (const std::string& name : group.tensors)
+      names += (names.empty() ? "" : ", ") + quoted(name);
+    all += (all.empty() ? "{ tensors = [" : ", { tensors = [") + names + "]";
+    if (group.rate_factor) all += ", rate_factor = " + number_text(*group.rate_factor);
+    if (group.weight_decay) all += ", weight_decay = " + number_text(*group.weight_decay);
+    all += " }";
   }
-  return sum;
+  return groups.empty() ? "" : "groups = [" + all + "]\n";
 }
 
 }  // namespace
@@ -63,7 +78,7 @@ std::string format_job(const Job& job) {
       << "\nwarmup_steps = " << o.warmup_steps << "\nschedule_steps = " << o.schedule_steps
       << "\nclip = " << number_text(o.clip) << "\n";
   // Written only if chosen, as above.
-  if (!o.schedule.empty()) out << "schedule = " << quoted(o.schedule) << "\n";
+  out << schedule_lines(o);
   if (o.kind == OptimizerKind::kOwn) {
     out << "name = " << quoted(o.name) << "\n";
   } else if (o.kind == OptimizerKind::kSgd) {
@@ -75,6 +90,7 @@ std::string format_job(const Job& job) {
   }
   if (o.kind != OptimizerKind::kAdam)
     out << "weight_decay = " << number_text(o.weight_decay) << "\n";
+  out << groups_line(o.groups);
   if (input_of(job.model)) {
     out << "\n[data]\nkind = \"" << word_of(kData, int(job.data.kind))
         << "\"\npath = " << quoted(job.data.path) << "\n";
@@ -138,6 +154,7 @@ Job essence_of(const Job& job) {
   essence.on_mismatch = neutral.on_mismatch;
   essence.checkpoint = neutral.checkpoint;
   if (essence.optimizer.schedule_steps == 0) essence.optimizer.schedule_steps = job.steps;
+  if (!has_length(essence.optimizer)) essence.optimizer.schedule_steps = 0;
   return essence;
 }
 
@@ -175,6 +192,12 @@ Job state_essence_of(const Job& job) {
   return essence;
 }
 
+// A value for a line that people read.
+std::string brief(const std::string& value) {
+  constexpr std::size_t kShown = 200;
+  return value.size() <= kShown ? value : value.substr(0, kShown) + "..";
+}
+
 // "[optimizer].peak_rate" -> "0.001"
 std::map<std::string, std::string> values_of(const Job& essence) {
   std::map<std::string, std::string> values;
@@ -205,7 +228,8 @@ std::vector<std::string> state_differences(const Job& a, const Job& b) {
   std::vector<std::string> differences;
   for (const auto& [key, unused] : all)
     if (value(in_a, key) != value(in_b, key))
-      differences.push_back(key + " is " + value(in_a, key) + " and " + value(in_b, key));
+      differences.push_back(key + " is " + brief(value(in_a, key)) + " and " +
+                            brief(value(in_b, key)));
   return differences;
 }
 
@@ -239,33 +263,10 @@ std::string job_differences(const Job& here, const Job& there) {
     const std::string other = b == theirs.end() ? "not set" : b->second;
     if (one == other) continue;
     if (!text.empty()) text.append(", ");
-    text.append(key).append(" is ").append(one).append(" here and ").append(other).append(" there");
+    text.append(key).append(" is ").append(brief(one)).append(" here and ");
+    text.append(brief(other)).append(" there");
   }
   return text;
-}
-
-Result<> check_schedule(const OptimizerSpec& optimizer) {
-  if (optimizer.schedule.empty() || Named<Schedule>::find(optimizer.schedule) != nullptr)
-    return ok();
-  return Error(Code::kBadInput, "this program has no schedule \"" + optimizer.schedule +
-                                    "\", it has " + Named<Schedule>::known() +
-                                    "; [optimizer].schedule");
-}
-
-double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps) {
-  if (!optimizer.schedule.empty()) {
-    const auto* own = Named<Schedule>::find(optimizer.schedule);
-    STARLING_CHECK(own != nullptr);
-    return own->rate(optimizer, step, optimizer.schedule_steps ? optimizer.schedule_steps : steps);
-  }
-  const double peak = optimizer.peak_rate, floor = optimizer.floor;
-  const std::uint64_t warmup = optimizer.warmup_steps;
-  const std::uint64_t schedule = optimizer.schedule_steps ? optimizer.schedule_steps : steps;
-  if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
-  if (step + 1 >= schedule) return peak * floor;  // the cosine's end, and whatever comes after
-  const double part =
-      static_cast<double>(step + 1 - warmup) / static_cast<double>(schedule - warmup);
-  return peak * (floor + (1 - floor) * (1 + cos_pi(part)) / 2);
 }
 
 }  // namespace starling

@@ -3,6 +3,7 @@
 // pure value that every process of a run has alike.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,21 +14,37 @@
 
 namespace starling {
 
+// What is different for some of the tensors. Where several groups name a tensor, each key is that of the
+// last one that has it.
+struct GroupSpec {
+  std::vector<std::string> tensors;    // names, or patterns of them: "*.bias" (core/job/groups.h)
+  std::optional<double> rate_factor;   // times the step's learning rate
+  std::optional<double> weight_decay;  // of all its tensors, whatever their dimensions
+  bool operator==(const GroupSpec&) const = default;
+};
+
 enum class OptimizerKind : std::uint8_t { kAdamW = 1, kAdam, kSgd, kOwn };
 
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::kAdamW;
   std::string name;         // of an application's (kernels/optim/own.h)
-  std::string schedule;     // an application's (core/job/schedule.h); empty: warm-up and cosine
+  std::string schedule;     // its name (core/job/schedule.h); empty: warm-up and cosine
   double peak_rate = 1e-3;  // learning rate after the warm-up
-  double floor = 0.1;       // fraction of the peak at the end of the cosine
+  double floor = 0.1;       // fraction of the peak at the end of the schedule
   std::uint64_t warmup_steps = 0;
-  std::uint64_t schedule_steps = 0;  // length of warm-up + cosine; 0 = the job's steps
+  std::uint64_t schedule_steps = 0;  // length of the schedule, with warm-up; 0 = the job's steps
+  // Of one schedule each.
+  std::uint64_t step_every = 0;   // "step": steps after which the rate falls, each time
+  double step_factor = 0.1;       // "step": what it is multiplied with then
+  std::uint64_t decay_steps = 0;  // "warm-up-stable-decay": the last ones
+  double start = 0.04;            // "one-cycle": fraction of the peak in the first step
+  std::vector<double> fractions;  // "sampled": of the peak, one for each step
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   double weight_decay = 0.1;  // on tensors of two or more dimensions
   double momentum = 0.9;      // SGD
   bool nesterov = true;       // SGD
   double clip = 1.0;          // global gradient norm; 0 = none
+  std::vector<GroupSpec> groups;
   bool operator==(const OptimizerSpec&) const = default;
 };
 
@@ -170,12 +187,11 @@ std::string job_differences(const Job& here, const Job& there);
 inline LossScaleRule loss_scale_rule(const Job& job) {
   return {job.precision == Precision::kFp16, job.loss_scale, job.loss_scale_steps};
 }
-// Steps of warm-up and cosine.
+// Steps of the schedule.
 inline std::uint64_t schedule_of(const Job& job) {
   return job.optimizer.schedule_steps ? job.optimizer.schedule_steps : job.steps;
 }
-// Learning rate of step k (0-based), in double: linear warm-up and cosine, or the schedule that is
-// named, which has passed check_schedule().
+// Learning rate of step k (0-based), in double, of a schedule that has passed check_schedule().
 double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps);
 
 }  // namespace starling

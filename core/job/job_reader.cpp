@@ -11,6 +11,7 @@
 #include "core/base/data_files.h"
 #include "core/base/file_system.h"
 #include "core/job/job.h"
+#include "core/job/optimizer_reader.h"
 #include "core/job/script_words.h"
 #include "core/job/section.h"
 
@@ -21,8 +22,7 @@ namespace fs = std::filesystem;
 using namespace job_words;
 
 constexpr std::uint64_t kJobFileBytesMax = 1 << 20;
-constexpr std::uint64_t kStepsMax = 0xffff'ffff;  // what a random number's counter holds
-constexpr std::size_t kParserTextMax = 240;       // what the TOML library says of a mistake
+constexpr std::size_t kParserTextMax = 240;  // what the TOML library says of a mistake
 
 void read_loss_scale(Section& s, Job& job) {
   std::uint32_t scale = 1u << job.loss_scale;
@@ -88,44 +88,6 @@ void read_model(Section s, const std::string& base, Job& job) {
     for (const std::string& key : keys_of(other))
       if (std::ranges::find(own_keys, key) == own_keys.end()) s.refuse({key.c_str()}, why);
   std::visit([&](auto& spec) { spec.read(s, job, base); }, job.model);
-  s.finish();
-}
-
-void read_optimizer(Section s, const Job& job, OptimizerSpec& o) {
-  s.choice("kind", o.kind, kOptimizers, true);
-  s.number("peak_rate", o.peak_rate, 0, 1000, /*above=*/true, /*required=*/true);
-  s.number("floor", o.floor, 0, 1);
-  s.integer("warmup_steps", o.warmup_steps, 0, kStepsMax);
-  s.integer("schedule_steps", o.schedule_steps, 0, kStepsMax);
-  s.number("clip", o.clip, 0, 1e30);
-  s.text("schedule", o.schedule, 64, false);
-  const std::string kind = "to kind \"" + std::string(word_of(kOptimizers, int(o.kind))) + "\"";
-  if (o.kind != OptimizerKind::kOwn) s.refuse({"name"}, kind);
-  if (o.kind == OptimizerKind::kOwn) {
-    s.text("name", o.name, 64, true);
-    s.refuse({"beta1", "beta2", "epsilon", "momentum", "nesterov"}, kind);
-  } else if (o.kind == OptimizerKind::kSgd) {
-    s.refuse({"beta1", "beta2", "epsilon"}, kind);
-    s.number("momentum", o.momentum, 0, 0.999999);
-    s.boolean("nesterov", o.nesterov);
-  } else {
-    s.refuse({"momentum", "nesterov"}, kind);
-    s.number("beta1", o.beta1, 0, 0.999999);
-    s.number("beta2", o.beta2, 0, 0.999999);
-    s.number("epsilon", o.epsilon, 0, 1, /*above=*/true);
-  }
-  if (o.kind != OptimizerKind::kAdamW) o.weight_decay = 0;  // a default only for AdamW
-  if (o.kind == OptimizerKind::kAdam) {
-    s.refuse({"weight_decay"}, kind);
-  } else {
-    s.number("weight_decay", o.weight_decay, 0, 1000);
-  }
-  const std::uint64_t schedule = o.schedule_steps ? o.schedule_steps : job.steps;
-  if (s.good() && o.warmup_steps >= schedule) {
-    s.wrong("warmup_steps", "warmup_steps must be below the schedule's " +
-                                std::to_string(schedule) + " steps, is " +
-                                std::to_string(o.warmup_steps));
-  }
   s.finish();
 }
 

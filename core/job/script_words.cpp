@@ -10,7 +10,8 @@ namespace {
 constexpr std::pair<const char*, const char*> kArguments[] = {
     {"sequences", "batch_size"}, {"dir", "checkpoint"},      {"every", "checkpoint_every"},
     {"peak_rate", "rate"},       {"warmup_steps", "warmup"}, {"beta1", "betas"},
-    {"beta2", "betas"},
+    {"beta2", "betas"},          {"step_every", "every"},    {"step_factor", "factor"},
+    {"decay_steps", "decay"},
 };
 
 }  // namespace

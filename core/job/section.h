@@ -1,6 +1,6 @@
 #pragma once
 // Section reads one table of a job file, field by field: what every reader of a section needs, and
-// how mistakes are told. Only for core/job/job_reader.cpp.
+// how mistakes are told. Only for the readers of core/job.
 
 // The header-only form: Debian's shared library is built with exceptions and has no other parse().
 #undef TOML_SHARED_LIB
@@ -62,6 +62,12 @@ inline std::string shown(const toml::node& node) {
 // (`failure`, shared by all sections) and does nothing after it.
 class Section {
  public:
+  // A table that lies in another one, "optimizer.groups".
+  Section inner(const std::string& key, const toml::table& table) const {
+    Section inside({}, name_ + "." + key, false, failure_);
+    inside.table_ = &table;
+    return inside;
+  }
   Section(const toml::table& root, std::string name, bool required, std::optional<Error>& failure)
       : name_(std::move(name)), failure_(failure) {
     const toml::node* node = root.get(name_);
@@ -189,6 +195,8 @@ class Section {
   }
   bool good() const { return !failure_ && !missing_; }
   bool there() const { return table_ != nullptr; }
+  // The key is known from now on.
+  bool has(const char* key) { return find(key, false) != nullptr; }
   // The keys that were asked for.
   const std::vector<std::string>& known() const { return known_; }
 

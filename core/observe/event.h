@@ -114,6 +114,7 @@ struct StepPassed {
   std::uint32_t world = 0;
   double ms = 0;
   bool on_device = false;
+  std::optional<double> rate{};  // learning rate; set by the process that tells it
   bool operator==(const StepPassed&) const = default;
 };
 

@@ -110,6 +110,7 @@ void fields(F& f, Is<event::StepPassed> auto& e) {
   f("epoch", e.epoch);
   f("loss", e.record.loss);
   f("norm", e.record.norm);
+  f.due("rate", e.rate);
   f("tokens", e.record.tokens);
   f("ms", e.ms);
   f("world", e.world);

@@ -26,6 +26,9 @@ class WrittenFields {
   void due(const char* name, const std::vector<double>& metrics) {
     if (!metrics.empty()) (*this)(name, metrics);
   }
+  void due(const char* name, std::optional<double> value) {
+    if (value) (*this)(name, *value);
+  }
   void due(const char* name, bool truth) {
     if (truth) line_[name] = true;
   }

@@ -50,6 +50,9 @@ class ReadFields {
   void due(const char* name, std::vector<double>& metrics) {
     if (find(name)) (*this)(name, metrics);
   }
+  void due(const char* name, std::optional<double>& value) {
+    if (find(name)) (*this)(name, value.emplace());
+  }
   void due(const char* name, bool& truth) {
     if (find(name)) (*this)(name, truth);
   }

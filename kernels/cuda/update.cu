@@ -18,14 +18,14 @@ __device__ float as_on_host(float x) {
 // Updates real elements alone: the others stay as they are.
 __device__ void update_block(const ApplyJob& job, std::uint32_t block,
                              const float (&gradient)[kEach]) {
-  const bool decays = job.decays[block] != 0;
+  const std::uint32_t group = job.groups[block];
   const std::uint32_t used = job.used[block];
   const std::size_t at = element_of(block);
   float w[kEach], first[kEach];
   load(job.weights + at, w);
   load(job.first + at, first);
   if (job.numbers.sgd) {
-    const SgdNumbers numbers = sgd_numbers(job.numbers, decays);
+    const SgdNumbers numbers = sgd_numbers(job.numbers, group);
     for (std::uint32_t i = 0; i < kEach; ++i) {
       if (place(i) >= used) continue;
       sgd(numbers, gradient[i], w[i], first[i]);
@@ -33,7 +33,7 @@ __device__ void update_block(const ApplyJob& job, std::uint32_t block,
       first[i] = as_on_host(first[i]);
     }
   } else {
-    const AdamNumbers numbers = adam_numbers(job.numbers, decays);
+    const AdamNumbers numbers = adam_numbers(job.numbers, group);
     float second[kEach];
     load(job.second + at, second);
     for (std::uint32_t i = 0; i < kEach; ++i) {

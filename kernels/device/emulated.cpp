@@ -53,7 +53,7 @@ class EmulatedQueue : public Queue {
              job.wide.largest, job.bins, job.weighted);
   }
   void apply(const ApplyJob& job) override {
-    run_here(job, job.totals, job.used, job.decays, job.wide.blocks, job.wide.means,
+    run_here(job, job.totals, job.used, job.groups, job.wide.blocks, job.wide.means,
              job.wide.largest, job.exponents, job.weights, job.first, job.second, job.checksums);
   }
   void publish(const PublishJob& job) override {

@@ -94,11 +94,11 @@ class Means {
   const std::uint32_t micro_batches_;
 };
 
-// Counts the blocks from here that decay alike; only the last of them may have padding.
+// Counts the blocks from here that are of one group; only the last of them may have padding.
 std::uint32_t run_from(const ApplyJob& job, std::uint32_t block, std::uint32_t end) {
   std::uint32_t n = 1;
   while (n < kRunBlocks && block + n < end && job.used[block + n - 1] == kBlock &&
-         job.decays[block + n] == job.decays[block])
+         job.groups[block + n] == job.groups[block])
     ++n;
   return n;
 }
@@ -118,8 +118,8 @@ void update_run(const ApplyJob& job, const Grid& grid, const Means& means, std::
   }
   if (job.skipped) return;
   const auto part = [&](float* array) { return std::span(array + element(first), used); };
-  update(job.numbers, /*decay=*/job.decays[first] != 0,
-         std::span<const float>(gradient).first(used), part(job.weights), part(job.first),
+  update(job.numbers, job.groups[first], std::span<const float>(gradient).first(used),
+         part(job.weights), part(job.first),
          job.second != nullptr ? part(job.second) : std::span<float>());
 }
 

@@ -80,7 +80,7 @@ inline void check(const ApplyJob& job) {
   job_checks::check(job.wide);
   STARLING_CHECK(job.micro_batches > 0);
   STARLING_CHECK(job_checks::aligned(job.totals) && job.exponents != nullptr);
-  STARLING_CHECK(job.used != nullptr && job.decays != nullptr && job.checksums != nullptr);
+  STARLING_CHECK(job.used != nullptr && job.groups != nullptr && job.checksums != nullptr);
   STARLING_CHECK(job_checks::aligned(job.weights) && job_checks::aligned(job.first));
   STARLING_CHECK(job.second == nullptr || job_checks::aligned(job.second));
   STARLING_CHECK(job.limit_bits > 0 && job.headroom_bits >= 0);

@@ -100,23 +100,30 @@ struct SquaresJob {
 
 struct OwnOptimizer;  // kernels/optim/own.h
 
-// One element's update needs these numbers, rounded to float
-// (kernels/optim/optimizer.h). Pairs: without and with decay.
+// These numbers of an update differ from group to group of tensors (core/job/groups.h).
+struct GroupNumbers {
+  float rate;   // AdamW, Adam: with the correction of the first moment; SGD
+  float decay;  // AdamW, Adam: the part of a weight that stays; SGD: of a weight, to its gradient
+  double own_rate, own_decay;  // of an application's optimizer
+};
+inline constexpr std::uint32_t kUpdateGroupsMax = 64;
+
+// One element's update needs these numbers, rounded to float (kernels/optim/optimizer.h).
 struct UpdateNumbers {
   float clip;
-  float b1, c1, b2, c2, eps, step, root, keep[2];  // AdamW, Adam
-  float mu, rate, decay[2], own, ahead;            // SGD
+  float b1, c1, b2, c2, eps, root;  // AdamW, Adam
+  float mu, own, ahead;             // SGD
   bool sgd;
   const OwnOptimizer* mine;  // an application's, on the host; null: one of the above
-  double own_rate, own_decay;
   std::uint64_t t;
+  GroupNumbers groups[kUpdateGroupsMax];
 };
 
 // Makes a step of held segments (R6): means to weights, moments and exponents.
 struct ApplyJob {
   const std::int32_t* totals;
   const std::uint16_t* used;   // [blocks]
-  const std::uint8_t* decays;  // [blocks], 1: its tensor decays
+  const std::uint8_t* groups;  // [blocks], which of numbers.groups its tensor has
   WideMeans wide;
   std::int16_t* exponents;
   float *weights, *first, *second;  // second: null if the optimizer has one moment

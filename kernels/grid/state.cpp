@@ -38,7 +38,7 @@ State::State(const Layout& layout, const Job& job, Device& device)
       second_(moment(layout, job, device, 1)),
       held_exponents_(device, layout.blocks()),
       used_(device, layout.blocks()),
-      decays_(device, layout.blocks()),
+      group_of_(device, layout.blocks()),
       results_(Array<std::uint64_t>::pinned(
           device, std::max<std::size_t>(2 * layout.segments(), SquareSum::kWords + kNormAtOnce))),
       held_(layout.segments()),
@@ -46,13 +46,15 @@ State::State(const Layout& layout, const Job& job, Device& device)
       checksums_(layout.segments()),
       parameter_checksums_(layout.segments()) {
   std::vector<std::uint16_t> used;
-  std::vector<std::uint8_t> decays;
+  std::vector<std::uint8_t> group_of;
+  UpdateGroups found = update_groups(job.optimizer, layout.tensors());
+  groups_ = std::move(found.groups);
   for (std::uint32_t b = 0; b < layout.blocks(); ++b) {
     used.push_back(static_cast<std::uint16_t>(layout.used(b)));
-    decays.push_back(layout.tensors()[layout.tensor_of(b)].spec.shape.size() >= 2);
+    group_of.push_back(found.of_tensor[layout.tensor_of(b)]);
   }
   used_.copy_in(*queue_, 0, used);
-  decays_.copy_in(*queue_, 0, decays);
+  group_of_.copy_in(*queue_, 0, group_of);
   queue_->wait();
 }
 
@@ -287,13 +289,13 @@ void State::apply(const Totals& totals, const StepRecord& record,
   std::uint64_t* sums = results(segments);
   queue_->apply({.totals = totals.address(),
                  .used = used_.data(),
-                 .decays = decays_.data(),
+                 .groups = group_of_.data(),
                  .wide = totals.wide_means(*queue_, held_exponents_.data(), segments),
                  .exponents = held_exponents_.data(),
                  .weights = weights_.data(),
                  .first = first_.data(),
                  .second = moments_ == 2 ? second_.data() : nullptr,
-                 .numbers = update_numbers(job_.optimizer, scale),
+                 .numbers = update_numbers(job_.optimizer, scale, groups_),
                  .micro_batches = job_.micro_batches,
                  .limit_bits = grid.limit_bits,
                  .headroom_bits = grid.headroom_bits,

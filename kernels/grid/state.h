@@ -19,6 +19,7 @@
 #include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/base/step_record.h"
+#include "core/job/groups.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
 #include "core/job/segment_values.h"
@@ -202,9 +203,10 @@ class State {
   Array<float> weights_, first_, second_;
   Array<std::int16_t> held_exponents_;  // a separate copy, since it may be a version ahead
 
-  // Jobs read these of the layout: real elements of a block, and whether its tensor decays.
+  // Jobs read these of the layout: real elements of a block, and the group of its tensor.
   Array<std::uint16_t> used_;
-  Array<std::uint8_t> decays_;
+  Array<std::uint8_t> group_of_;
+  std::vector<UpdateGroup> groups_;
   // Jobs write to this pinned memory: two words for each segment,
   // or the bins of a norm and the weighted sums of some segments.
   mutable Array<std::uint64_t> results_;

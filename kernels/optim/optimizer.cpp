@@ -9,6 +9,8 @@
 
 namespace starling::kernels {
 
+static_assert(kUpdateGroupsMax == kGroupsMax);
+
 double clip_factor(double norm, double clip) {
   if (clip == 0) return 1;
   return std::min(1.0, clip / (norm + 1e-6));
@@ -70,22 +72,28 @@ Result<> check_optimizer(const OptimizerSpec& spec) {
   return ok();
 }
 
-UpdateNumbers update_numbers(const OptimizerSpec& spec, const StepScale& scale) {
+UpdateNumbers update_numbers(const OptimizerSpec& spec, const StepScale& scale,
+                             std::span<const UpdateGroup> groups) {
+  STARLING_CHECK(groups.size() <= kUpdateGroupsMax);
   UpdateNumbers n{};
   n.clip = static_cast<float>(scale.clip_scale);
   n.sgd = spec.kind == OptimizerKind::kSgd;
   if (spec.kind == OptimizerKind::kOwn) {
     n.mine = Named<OwnOptimizer>::find(spec.name);
     STARLING_CHECK(n.mine != nullptr);
-    n.own_rate = scale.rate;
-    n.own_decay = spec.weight_decay;
     n.t = scale.t;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      n.groups[i].own_rate = scale.rate * groups[i].rate_factor;
+      n.groups[i].own_decay = groups[i].weight_decay;
+    }
     return n;
   }
   if (n.sgd) {
     n.mu = static_cast<float>(spec.momentum);
-    n.rate = static_cast<float>(scale.rate);
-    n.decay[1] = static_cast<float>(spec.weight_decay);
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      n.groups[i].rate = static_cast<float>(scale.rate * groups[i].rate_factor);
+      n.groups[i].decay = static_cast<float>(groups[i].weight_decay);
+    }
     // Nesterov looks one momentum step ahead: g + mu buf. Plain momentum takes buf alone.
     n.own = spec.nesterov ? 1.0f : 0.0f;
     n.ahead = spec.nesterov ? n.mu : 1.0f;
@@ -96,23 +104,26 @@ UpdateNumbers update_numbers(const OptimizerSpec& spec, const StepScale& scale) 
   n.b2 = static_cast<float>(spec.beta2);
   n.c2 = static_cast<float>(1 - spec.beta2);
   n.eps = static_cast<float>(spec.epsilon);
-  n.step = static_cast<float>(scale.rate / (1 - power(spec.beta1, scale.t)));
   n.root = static_cast<float>(1 / std::sqrt(1 - power(spec.beta2, scale.t)));
   const bool decays = spec.kind == OptimizerKind::kAdamW;
-  n.keep[0] = 1;
-  n.keep[1] = static_cast<float>(decays ? 1 - scale.rate * spec.weight_decay : 1.0);
+  const double correction = 1 - power(spec.beta1, scale.t);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const double rate = scale.rate * groups[i].rate_factor;
+    n.groups[i].rate = static_cast<float>(rate / correction);
+    n.groups[i].decay = static_cast<float>(decays ? 1 - rate * groups[i].weight_decay : 1.0);
+  }
   return n;
 }
 
 namespace {
 
-void adam_loop(const UpdateNumbers& numbers, bool decay, std::span<const float> gradient,
+void adam_loop(const UpdateNumbers& numbers, std::uint32_t group, std::span<const float> gradient,
                std::span<float> w, std::span<float> m, std::span<float> v) {
   const std::size_t n = gradient.size();
   STARLING_CHECK(w.size() == n);
   STARLING_CHECK(m.size() == n);
   STARLING_CHECK(v.size() == n);
-  const AdamNumbers of_step = adam_numbers(numbers, decay);
+  const AdamNumbers of_step = adam_numbers(numbers, group);
   const float* __restrict gp = gradient.data();
   float* __restrict wp = w.data();
   float* __restrict mp = m.data();
@@ -120,12 +131,12 @@ void adam_loop(const UpdateNumbers& numbers, bool decay, std::span<const float> 
   for (std::size_t i = 0; i < n; ++i) adam(of_step, gp[i], wp[i], mp[i], vp[i]);
 }
 
-void sgd_loop(const UpdateNumbers& numbers, bool decay, std::span<const float> gradient,
+void sgd_loop(const UpdateNumbers& numbers, std::uint32_t group, std::span<const float> gradient,
               std::span<float> w, std::span<float> buf) {
   const std::size_t n = gradient.size();
   STARLING_CHECK(w.size() == n);
   STARLING_CHECK(buf.size() == n);
-  const SgdNumbers of_step = sgd_numbers(numbers, decay);
+  const SgdNumbers of_step = sgd_numbers(numbers, group);
   const float* __restrict gp = gradient.data();
   float* __restrict wp = w.data();
   float* __restrict bp = buf.data();
@@ -134,20 +145,22 @@ void sgd_loop(const UpdateNumbers& numbers, bool decay, std::span<const float> g
 
 }  // namespace
 
-void update(const UpdateNumbers& numbers, bool decay, std::span<const float> gradient,
+void update(const UpdateNumbers& numbers, std::uint32_t group, std::span<const float> gradient,
             std::span<float> w, std::span<float> first, std::span<float> second) {
+  STARLING_CHECK(group < kUpdateGroupsMax);
+  const GroupNumbers& g = numbers.groups[group];
   if (numbers.mine != nullptr)
-    return numbers.mine->update(
-        {numbers.own_rate, numbers.clip, numbers.t, decay ? numbers.own_decay : 0}, gradient, w,
-        first, second);
-  if (numbers.sgd) return sgd_loop(numbers, decay, gradient, w, first);
-  adam_loop(numbers, decay, gradient, w, first, second);
+    return numbers.mine->update({g.own_rate, numbers.clip, numbers.t, g.own_decay}, gradient, w,
+                                first, second);
+  if (numbers.sgd) return sgd_loop(numbers, group, gradient, w, first);
+  adam_loop(numbers, group, gradient, w, first, second);
 }
 
 void update(const OptimizerSpec& spec, const StepScale& scale, bool decay,
             std::span<const float> gradient, std::span<float> w, std::span<float> first,
             std::span<float> second) {
-  update(update_numbers(spec, scale), decay, gradient, w, first, second);
+  const UpdateGroup alone{1, decay ? spec.weight_decay : 0};
+  update(update_numbers(spec, scale, {&alone, 1}), 0, gradient, w, first, second);
 }
 
 }  // namespace starling::kernels

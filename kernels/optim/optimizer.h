@@ -7,6 +7,7 @@
 #include <span>
 
 #include "core/base/result.h"
+#include "core/job/groups.h"
 #include "core/job/job.h"
 #include "kernels/device/jobs.h"
 
@@ -33,15 +34,18 @@ unsigned moments(const OptimizerSpec& spec);
 // Errors: kBadInput  the job names an own optimizer that was not registered, or an invalid one.
 Result<> check_optimizer(const OptimizerSpec& spec);
 
-// Returns the numbers of a step, computed in double and rounded once; all below are float.
-UpdateNumbers update_numbers(const OptimizerSpec& spec, const StepScale& scale);
+// Returns the numbers of a step for tensors of these groups, at most kUpdateGroupsMax,
+// computed in double and rounded once; all below are float.
+UpdateNumbers update_numbers(const OptimizerSpec& spec, const StepScale& scale,
+                             std::span<const UpdateGroup> groups);
 
-// Updates the spans; `gradient` is before clipping. `decay`: the tensor has two or
-// more dimensions; decoupled (AdamW), none (Adam), or coupled, added to the clipped
-// gradient and not clipped (SGD). All spans of a call have the same length; none
-// may overlap another. With one moment `second` is not touched (it may be empty).
-void update(const UpdateNumbers& numbers, bool decay, std::span<const float> gradient,
+// Updates the spans, of tensors of a group; `gradient` is before clipping. Decay is decoupled
+// (AdamW), none (Adam), or coupled, added to the clipped gradient and not clipped (SGD).
+// All spans of a call have the same length; none may overlap another. With one moment
+// `second` is not touched (it may be empty).
+void update(const UpdateNumbers& numbers, std::uint32_t group, std::span<const float> gradient,
             std::span<float> w, std::span<float> first, std::span<float> second);
+// The same for a tensor of no group. `decay`: it has two or more dimensions.
 void update(const OptimizerSpec& spec, const StepScale& scale, bool decay,
             std::span<const float> gradient, std::span<float> w, std::span<float> first,
             std::span<float> second);

@@ -9,18 +9,20 @@
 
 namespace starling::kernels {
 
-// These are the UpdateNumbers that blocks with and without decay each need.
+// These are the UpdateNumbers that blocks of a group need.
 struct AdamNumbers {
   float clip, b1, c1, b2, c2, eps, step, root, keep;
 };
-STARLING_BOTH constexpr AdamNumbers adam_numbers(const UpdateNumbers& n, bool decay) {
-  return {n.clip, n.b1, n.c1, n.b2, n.c2, n.eps, n.step, n.root, n.keep[decay ? 1 : 0]};
+STARLING_BOTH constexpr AdamNumbers adam_numbers(const UpdateNumbers& n, std::uint32_t group) {
+  const GroupNumbers& g = n.groups[group];
+  return {n.clip, n.b1, n.c1, n.b2, n.c2, n.eps, g.rate, n.root, g.decay};
 }
 struct SgdNumbers {
   float clip, mu, rate, decay, own, ahead;
 };
-STARLING_BOTH constexpr SgdNumbers sgd_numbers(const UpdateNumbers& n, bool decay) {
-  return {n.clip, n.mu, n.rate, n.decay[decay ? 1 : 0], n.own, n.ahead};
+STARLING_BOTH constexpr SgdNumbers sgd_numbers(const UpdateNumbers& n, std::uint32_t group) {
+  const GroupNumbers& g = n.groups[group];
+  return {n.clip, n.mu, g.rate, g.decay, n.own, n.ahead};
 }
 
 // Makes a step of AdamW and Adam: gradient, weight and both moments.

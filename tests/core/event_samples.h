@@ -98,6 +98,7 @@ inline std::vector<Event> events() {
       event::StepPassed{{6, -0.0, 1.7976931348623157e308, 0, false, 0, {}}, epoch, 1, 3},
       event::StepPassed{
           {kMax - 1, 5e-324, 2.4560000000000004, 1, false, 1, {0, 1}}, {kMax, kMax}, 1, 0},
+      event::StepPassed{{7, 1, 2.0, 20, false, 77}, epoch, 2, 12.5, false, 0.00025},
       event::LedgerPassed{4, epoch, {{0, 5}, {1, kMax}}},
       event::LedgerPassed{5, epoch, {}},
       event::LeaderElected{3, 1, 4711, 300},

@@ -15,6 +15,13 @@
 namespace starling::kernels::cuda {
 namespace {
 
+// As many as there may be: without and with decay, less of a rate, none, and more.
+std::vector<UpdateGroup> groups() {
+  std::vector<UpdateGroup> all{{1, 0}, {1, 0.1}, {0.25, 0.3}, {0, 0.1}};
+  while (all.size() < kUpdateGroupsMax) all.push_back({3, 0.001 * static_cast<double>(all.size())});
+  return all;
+}
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // A state of a layout in both places. Padding is no zero, so that it shows who writes it.
@@ -31,7 +38,8 @@ struct States {
         second(device,
                made<float>(layout.elements(), [&] { return std::fabs(normal(random, -20)); })),
         used(device, place.used()),
-        decays(device, made<std::uint8_t>(layout.blocks(), [&] { return random() % 2; })),
+        groups(device,
+               made<std::uint8_t>(layout.blocks(), [&] { return random() % kUpdateGroupsMax; })),
         checksums(device, std::vector<std::uint64_t>(place.count()), In::kPinned) {}
 
   void check(CudaDevice& device) {
@@ -46,7 +54,7 @@ struct States {
   Twin<std::int16_t> exponents;
   Twin<float> weights, first, second;
   Twin<std::uint16_t> used;
-  Twin<std::uint8_t> decays;
+  Twin<std::uint8_t> groups;
   Twin<std::uint64_t> checksums;
 };
 
@@ -92,7 +100,7 @@ void apply_on_both(CudaDevice& device, const Place& place, States& states, Step&
   job.segments = list;
   job.totals = step.totals.host();
   job.used = states.used.host();
-  job.decays = states.decays.host();
+  job.groups = states.groups.host();
   job.wide = step.wide_host();
   job.exponents = states.exponents.host();
   job.weights = states.weights.host();
@@ -102,7 +110,7 @@ void apply_on_both(CudaDevice& device, const Place& place, States& states, Step&
   run(job);
   job.totals = step.totals.there();
   job.used = states.used.there();
-  job.decays = states.decays.there();
+  job.groups = states.groups.there();
   job.wide = step.wide_there();
   job.exponents = states.exponents.there();
   job.weights = states.weights.there();
@@ -147,7 +155,7 @@ TEST_CASE("cuda apply: weights, moments, exponents and checksums are the host's"
         const Grid grid(M);
         apply_on_both(device, place, states, step,
                       {.second = moments(specs[o]) == 2 ? states.second.host() : nullptr,
-                       .numbers = update_numbers(specs[o], scale),
+                       .numbers = update_numbers(specs[o], scale, groups()),
                        .micro_batches = M,
                        .limit_bits = grid.limit_bits,
                        .headroom_bits = grid.headroom_bits,

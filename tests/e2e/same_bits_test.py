@@ -48,8 +48,36 @@ def rounded_working_parameters_are_another_training_with_bits_of_its_own(place):
     require(abs(full.losses()[-1][1] - quiet.losses()[-1][1]) < 0.1, "bf16 trains to another loss")
 
 
+def groups_and_schedules_have_the_same_bits_on_every_device(place):
+    keys = """schedule = "one-cycle"
+groups = [
+  { tensors = ["*.bias", "wpe*"], weight_decay = 0.3, rate_factor = 2.0 },
+  { tensors = ["h.0.*"], rate_factor = 0.25 },
+]
+"""
+
+    def job(steps, keys=keys, **changes):
+        path = place.job(steps=steps, **changes)
+        with open(path) as file:
+            text = file.read()
+        with open(path, "w") as file:
+            file.write(text.replace("[data]", keys + "[data]"))
+        return path
+
+    quiet = place.quiet(job(60))
+    rates = {e["version"]: e["rate"] for e in quiet.events("step")}
+    require(len(rates) == 60 and rates[0] == 1e-3 * 0.04 and rates[4] == 1e-3 and rates[59] == 1e-3 * 0.1, f"{rates}")
+    run = place.run(job(60), "--workers", 3)
+    run.wait_for_step(20)
+    run.kill(run.workers()[0])
+    same(run, quiet)
+    same(place.run(job(60, isa="emulated"), "--workers", 2), quiet)
+    require(place.quiet(job(60, keys='schedule = "one-cycle"\n')).digest() != quiet.digest(), "groups change no bit")
+
+
 main(any_number_of_workers_and_threads_gives_the_same_bits,
      replicas_and_coordinators_change_no_bits,
      the_model_file_is_the_same_and_another_seed_is_not,
      what_passes_compute_twice_has_the_same_bits,
-     rounded_working_parameters_are_another_training_with_bits_of_its_own)
+     rounded_working_parameters_are_another_training_with_bits_of_its_own,
+     groups_and_schedules_have_the_same_bits_on_every_device)

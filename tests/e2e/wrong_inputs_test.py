@@ -155,6 +155,16 @@ def the_job_file(place):
         Row("heads that do not fit", with_((r"width = 32", "width = 33")), 2, "width must be a multiple of heads (2), is 33"),
         Row("no such model", with_((r'kind = "gpt"', 'kind = "llama"')), 2, 'kind must be one of "gpt", "mlp", "synthetic", "python", "own", is "llama"'),
         Row("no such optimizer", with_((r'kind = "adamw"', 'kind = "adafactor"')), 2, 'one of "adamw", "adam", "sgd"'),
+        Row("a schedule that nobody has", with_((rate, rate + '\nschedule = "halving"')), 2,
+            'this program has no schedule "halving", it has constant, linear, cosine, step,'),
+        Row("a schedule without what it wants", with_((rate, rate + '\nschedule = "step"')), 2, "step_every is missing"),
+        Row("another schedule's key", with_((rate, rate + '\ndecay_steps = 3')), 2,
+            'decay_steps does not apply to the schedule "cosine", only to "warm-up-stable-decay"'),
+        Row("gamma", with_((rate, rate + "\ngamma = 0.5")), 2, "here it is `step_factor`"),
+        Row("a group of nothing", with_((rate, rate + '\ngroups = [{ tensors = ["*.bais"], weight_decay = 0.0 }]')), 2,
+            'no tensor of the model is "*.bais", expected a name or pattern of ', "[optimizer].groups"),
+        Row("a group's key", with_((rate, rate + '\ngroups = [{ tensors = ["*"], lr = 0.1 }]')), 2,
+            "lr of a group is rate_factor here, times the learning rate; [optimizer].groups, line"),
         Row("no micro-batches", with_((r"micro_batches = 8", "micro_batches = 0")), 2, "micro_batches must be an integer from 1 to 4096, is 0"),
         Row("no such instruction set", with_((r'isa = "\w+"', 'isa = "sse"')), 2, "isa must be one of"),
         Row("no such precision", with_(('"fp32"', '"fp8"')), 2, 'precision must be one of "fp32", "bf16", "fp16", is "fp8"'),
@@ -229,7 +239,8 @@ def names_that_are_not_here(place):
     rows, outs = [], []
     for name, path, text in (
             ("schedule", edited(place, job, (r"\[optimizer\]", '[optimizer]\nschedule = "halvin"')),
-             'this program has no schedule "halvin", it has none; [optimizer].schedule'),
+             'this program has no schedule "halvin", it has constant, linear, cosine, step, one-cycle, warm-up-stable-decay,'
+             ' sampled, inverse-square-root; [optimizer].schedule'),
             ("optimizer", written(place, "optimizer.toml", own.replace("'adamw'", "'own'\nname = 'adagard'")),
              'this program has no optimizer "adagard", it has none; [optimizer].name'),
             ("model", written(place, "model.toml", own), 'this program has no model "lines", it has none; [model].name'),

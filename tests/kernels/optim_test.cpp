@@ -90,6 +90,30 @@ TEST_CASE("optimizers: steps are those of the formulae") {
   }
 }
 
+// Goal: a tensor of a group gets the bits of one that is alone with the group's rate and decay.
+TEST_CASE("optimizers: a group's rate and decay are those of an optimizer of its own") {
+  const UpdateGroup groups[] = {{1, 0}, {1, 0.1}, {0.25, 0.5}, {0, 0.1}};
+  for (const auto kind : {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd}) {
+    OptimizerSpec spec;
+    spec.kind = kind;
+    const StepScale scale{.rate = 3e-3, .clip_scale = 0.37, .t = 9};
+    const UpdateNumbers numbers = update_numbers(spec, scale, groups);
+    for (std::uint32_t g = 0; g < std::size(groups); ++g) {
+      CAPTURE(g);
+      State here = random_state(300, 4), alone = here;
+      update(numbers, g, here.g, here.w, here.a, here.b);
+      OptimizerSpec own = spec;
+      own.weight_decay = groups[g].weight_decay;
+      StepScale of_group = scale;
+      of_group.rate = scale.rate * groups[g].rate_factor;
+      update(own, of_group, /*decay=*/true, alone.g, alone.w, alone.a, alone.b);
+      CHECK(here.w == alone.w);
+      CHECK(here.a == alone.a);
+      CHECK(here.b == alone.b);
+    }
+  }
+}
+
 TEST_CASE("optimizers: clipping, moments, and Adam without decay") {
   CHECK(clip_factor(10, 0) == 1);
   CHECK(clip_factor(0.5, 1) == 1);

@@ -10,6 +10,7 @@
 #include "core/base/file_system.h"
 #include "core/base/keys.h"
 #include "core/data/dataset.h"
+#include "core/job/groups.h"
 #include "core/job/job.h"
 #include "core/job/script_words.h"
 #include "kernels/device/device.h"
@@ -67,6 +68,8 @@ int check_job(const std::string& file) {
   if (const std::string remark = data.value()->remark(); !remark.empty())
     std::printf("warning: %s\n", remark.c_str());
   const Layout layout(model.value()->tensors());
+  if (const auto fit = check_groups(job.value().optimizer, layout.tensors()); !fit)
+    return fail(fit.error());
   const std::uint64_t there = memory_here();
   std::printf(
       "memory: a worker alone needs at least %s, each of four %s, and what a pass takes%s%s\n",
