@@ -373,7 +373,8 @@ class Coordinator : public caf::event_based_actor {
     const auto* ledger = std::get_if<event::LedgerPassed>(&c.event);
     if (ledger && !options_.job.ledger_events) return;
     const std::size_t rows = kEventRows + (ledger ? ledger->workers.size() : 0);
-    const bool of_step = ledger || std::holds_alternative<event::StepPassed>(c.event);
+    const bool of_step = ledger || std::holds_alternative<event::StepPassed>(c.event) ||
+                         std::holds_alternative<event::Evaluated>(c.event);
     if (of_step && *behind_ + rows > kBehindMax) {
       ++dropped_;
       return;

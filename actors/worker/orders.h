@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/base/result.h"
 #include "core/base/step_record.h"
 #include "core/job/segment_values.h"
 #include "core/wire/messages.h"
@@ -23,6 +24,17 @@ struct ComputeOrder {
   std::uint8_t scale = 0;  // log2 of what their loss is multiplied by
   // Computed after `micro_batches`: elastic::worker_command::Compute::again.
   std::vector<MicroBatch> again{};
+};
+
+// Orders all held-out batches to be computed with the parameters of the job's last version.
+struct EvaluateOrder {
+  Version version = 0;
+};
+struct EvaluationDone {
+  Version version = 0;
+  std::vector<double> values;  // loss and metrics
+  std::string error;           // not empty: the data or the model failed
+  Code error_code = Code::kBadInput;
 };
 
 // Orders a shard to be written; ShardDone says how that ended.

@@ -101,7 +101,8 @@ enum class ModelFrom : std::uint8_t { kJob, kApplication };
 Result<std::shared_ptr<const TrainingSetup>> set_up_with(
     const Job& job, ModelFrom from, std::shared_ptr<const kernels::Model> model,
     std::shared_ptr<const script::PythonModel> script, BatchSource batches,
-    const Digest& data_identity, DataHash hash_data, kernels::DeviceChoice choice) try {
+    const Digest& data_identity, DataHash hash_data, kernels::DeviceChoice choice,
+    std::shared_ptr<const HeldOut> held_out = nullptr) try {
   STARLING_TRY(setup, begin(job, std::move(choice), /*shares=*/script != nullptr));
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
@@ -132,6 +133,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
   writer.put(std::array{first, initial, data_identity, steps});
   const Digest texts = script ? script->processes().identity().text : Digest{};
   if (script) writer.put(texts);
+  if (held_out) writer.put(held_out->identity());
   writer.put(probe.result.loss);
   setup->fingerprint = hash128(std::move(writer).take());
   const auto brief = [](const Digest& part) { return to_string(part).substr(0, 8); };
@@ -144,13 +146,15 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
   setup->fingerprint_text = "isa " + (script ? script->processes().versions() : model->isa()) +
                             (here ? "" : " on " + setup->device->name()) +
                             (script ? ", script " + brief_texts(texts) : "") + ", data " +
-                            brief(data_identity) + ", weights " + brief(initial) +
-                            ", first gradient " + brief(first) + ", probe of steps " +
-                            brief(steps) + ", " + build_text();
+                            brief(data_identity) +
+                            (held_out ? ", held-out data " + brief(held_out->identity()) : "") +
+                            ", weights " + brief(initial) + ", first gradient " + brief(first) +
+                            ", probe of steps " + brief(steps) + ", " + build_text();
   setup->model = std::move(model);
   setup->script = std::move(script);
   setup->batches = std::move(batches);
   setup->hash_data = std::move(hash_data);
+  setup->held_out = std::move(held_out);
   if (!setup->hash_data.all)
     setup->hash_data.all = [data_identity](const GoOn&, const GoOn&) {
       return std::optional(data_identity);
@@ -167,6 +171,11 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
                                                     BatchSource batches,
                                                     const Digest& data_identity, DataHash hash_data,
                                                     kernels::DeviceChoice choice) {
+  if (job.evaluate.on())
+    return Error(
+        Code::kBadInput,
+        "held-out data are read for models of a job file alone, not for one that a program "
+        "brings; [evaluate]");
   return set_up_with(job, ModelFrom::kApplication, std::move(model), nullptr, std::move(batches),
                      data_identity, std::move(hash_data), std::move(choice));
 }
@@ -209,6 +218,11 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
   }
   STARLING_TRY(opened, Dataset::open(job));
   std::shared_ptr<const Dataset> data = std::move(opened);
+  std::shared_ptr<const HeldOut> held_out;
+  if (job.evaluate.on()) {
+    STARLING_TRY(found, HeldOut::open(job));
+    held_out = std::move(found);
+  }
   Digest identity = data->identity();
   DataHash hash_data{[data](const GoOn& go_on, const GoOn&) { return data->content(go_on); }, {}};
   if (script) {
@@ -225,7 +239,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
   return set_up_with(
       job, ModelFrom::kJob, std::move(model), script,
       [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); }, identity,
-      std::move(hash_data), std::move(options.device));
+      std::move(hash_data), std::move(options.device), std::move(held_out));
 }
 
 }  // namespace starling::actors

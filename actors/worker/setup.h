@@ -15,6 +15,7 @@
 
 #include "core/base/result.h"
 #include "core/data/batch.h"
+#include "core/data/held_out.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
 #include "kernels/device/device.h"
@@ -48,6 +49,7 @@ struct TrainingSetup {
   std::shared_ptr<const Layout> layout;
   BatchSource batches;
   DataHash hash_data;
+  std::shared_ptr<const HeldOut> held_out;  // null: nothing is evaluated
   // Exponents of version 0, [layout.blocks()], from the gradient of micro-batch 0 of step 0.
   std::vector<std::int16_t> exponents;
   std::uint64_t kernel_samples = 0;  // of the first gradient's kernels, held to the formulae

@@ -13,6 +13,7 @@
 #include "actors/scheduling.h"
 #include "actors/worker/pace.h"
 #include "core/base/check.h"
+#include "core/base/evaluation_sum.h"
 #include "core/base/exception.h"
 #include "core/base/hash.h"
 
@@ -47,6 +48,11 @@ class Compute : public caf::event_based_actor {
           send(worker_, computed);
           send(trainer_, computed);
         },
+        [this](const EvaluateOrder& order) {
+          const EvaluationDone evaluated = try_to_evaluate(order);
+          send(worker_, evaluated);
+          send(trainer_, evaluated);
+        },
         [this](rest_atom) { maker_.reset(); },
     };
   }
@@ -77,6 +83,56 @@ class Compute : public caf::event_based_actor {
            std::to_string(loaded.version);
   }
 
+  EvaluationDone try_to_evaluate(const EvaluateOrder& order) {
+    EvaluationDone evaluated{order.version, {}, {}};
+    const auto failed = [&](const Error& error) {
+      evaluated.error = error.text();
+      evaluated.error_code = error.code();
+      return evaluated;
+    };
+    try {
+      std::vector<double> values;
+      const auto all = evaluate(order.version, {0, options_.setup->held_out->batches()}, 0, values);
+      if (!all) return failed(all.error());
+      EvaluationSum sum;
+      sum.add(values, evaluation_width(options_.setup->job));
+      evaluated.values = sum.means();
+      return evaluated;
+    } catch (...) {
+      return failed(error_of_exception("evaluating step " + std::to_string(order.version)));
+    }
+  }
+
+  // Appends loss and metrics of these held-out batches with the parameters of `version`, all of which
+  // are there.
+  Result<> evaluate(Version version, std::pair<std::uint32_t, std::uint32_t> batches,
+                    std::uint8_t scale, std::vector<double>& values) {
+    const TrainingSetup& setup = *options_.setup;
+    make_maker(setup.job.micro_batch_sequences);
+    for (std::uint32_t i = batches.first; i < batches.second; ++i) {
+      STARLING_TRY(batch, setup.held_out->batch(version, i));
+      STARLING_TRY(result, maker_->evaluate(options_.workbench->working(scale), batch));
+      values.push_back(result.loss);
+      if (result.metrics.size() != setup.job.evaluate.metrics.size())
+        return Error(Code::kBadInput, "a held-out batch gave " +
+                                          std::to_string(result.metrics.size()) +
+                                          " metrics, the job names " +
+                                          std::to_string(setup.job.evaluate.metrics.size()) +
+                                          "; [evaluate].metrics");
+      values.insert(values.end(), result.metrics.begin(), result.metrics.end());
+      options_.workbench->evaluated();
+    }
+    return ok();
+  }
+
+  void make_maker(std::uint32_t sequences) {
+    if (maker_) return;
+    run_behind();
+    const TrainingSetup& setup = *options_.setup;
+    maker_ = kernels::make_gradient_maker(setup.job, *setup.model, *setup.layout, *setup.device,
+                                          sequences);
+  }
+
   static void set_error(MicroBatchComputed& computed, const Error& error) {
     computed.error = error.text();
     computed.error_code = error.code();
@@ -93,11 +149,7 @@ class Compute : public caf::event_based_actor {
       return computed;
     }
     const TrainingSetup& setup = *options_.setup;
-    if (!maker_) {
-      run_behind();
-      maker_ = kernels::make_gradient_maker(setup.job, *setup.model, *setup.layout, *setup.device,
-                                            loaded.batch->sequences);
-    }
+    make_maker(loaded.batch->sequences);
     const auto begun = Pace::Clock::now();
     Workbench& bench = *options_.workbench;
     sabotage::hang_computing(loaded.version, bench.worker());
@@ -136,6 +188,12 @@ class Compute : public caf::event_based_actor {
     computed.row.metrics = std::move(result.value().metrics);
     computed.row.contribution = contribution_of(computed.row, added.contribution);
     computed.took = Pace::Clock::now() - begun - lacked;
+    // What is held out comes with the micro-batch, and is no part of its gradient or its time.
+    if (setup.held_out && setup.held_out->due(loaded.version) && !loaded.again)
+      if (const auto all = evaluate(loaded.version, setup.held_out->of(loaded.micro_batch),
+                                    loaded.scale, computed.row.held_out);
+          !all)
+        set_error(computed, all.error());
     return computed;
   }
 
@@ -190,6 +248,14 @@ class Trainer : public caf::event_based_actor {
           idle_.push_back(caf::actor_cast<caf::actor>(current_sender()));
           deal();
         },
+        [this](const EvaluateOrder& order) {
+          evaluate_ = order;
+          deal();
+        },
+        [this](const EvaluationDone&) {
+          idle_.push_back(caf::actor_cast<caf::actor>(current_sender()));
+          deal();
+        },
         [this](rest_atom rest) {
           for (const caf::actor& compute : idle_) send(compute, rest);
         },
@@ -219,6 +285,10 @@ class Trainer : public caf::event_based_actor {
       caf::send_as(idle_.back(), options_.loader, LoadNow{order_.version, m, order_.scale, true});
       idle_.pop_back();
     }
+    if (!idle_.empty() && evaluate_) {
+      send(idle_.back(), *std::exchange(evaluate_, std::nullopt));
+      idle_.pop_back();
+    }
   }
 
   void drop_again() {
@@ -238,6 +308,7 @@ class Trainer : public caf::event_based_actor {
   const std::shared_ptr<Pace> pace_;
   ComputeOrder order_;
   std::deque<MicroBatch> todo_, again_;
+  std::optional<EvaluateOrder> evaluate_;
   std::set<std::pair<Version, MicroBatch>> begun_;  // of the last order's version
   std::vector<caf::actor> idle_;
 };

@@ -53,6 +53,8 @@ class Workbench {
   kernels::Accumulators::Adding begin_again(kernels::Queue& queue, Version step, MicroBatch m) {
     return accumulators_.begin_again(queue, working().exponents, seed_, step, m);
   }
+  // A held-out batch was computed: this worker gets somewhere.
+  void evaluated() { ++progress_; }
   // Ends `adding`: all of its gradient is there.
   kernels::Accumulators::Added finish(kernels::Accumulators::Adding& adding) {
     const auto added = adding.finish();

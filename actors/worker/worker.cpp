@@ -70,6 +70,13 @@ class Worker : public caf::event_based_actor {
             loop.on_micro_batch(computed.version, computed.row, computed.took / options_.threads);
           });
         },
+        [this](EvaluationDone& evaluated) {
+          if (!evaluated.error.empty())
+            return fail(evaluated.error_code == Code::kUnavailable ? 3 : 2, evaluated.error);
+          drive([&](WorkerLoop& loop) {
+            loop.on_evaluated(evaluated.version, std::move(evaluated.values));
+          });
+        },
         [this](ShardDone& shard) {
           drive([&](WorkerLoop& loop) { loop.on_shard(std::move(shard)); });
         },
@@ -125,6 +132,7 @@ class Worker : public caf::event_based_actor {
       gateway_->send_to_server(*turn % options_.coordinators.size(), body);
     };
     calls.compute = [this](ComputeOrder order) { this->send(trainer_, std::move(order)); };
+    calls.evaluate = [this](EvaluateOrder order) { this->send(trainer_, order); };
     calls.post = [me](DataPlaneEvent said) { caf::anon_send(me, std::move(said)); };
     calls.over = [this](const elastic::worker_command::Exit& exit) { over_ = exit; };
     calls.set_counter = [this](std::uint64_t counter) { gateway_->set_counter(counter); };

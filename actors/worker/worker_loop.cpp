@@ -37,6 +37,8 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.recheck = {setup.job.recheck,
                     kind_of(setup.job.model).may_keep_state ? kWatchedSteps : Version{0},
                     setup.job.seed};
+  config.evaluates = setup.held_out != nullptr;
+  config.evaluation_width = evaluation_width(setup.job);
   config.heartbeat_ms = std::max<std::uint64_t>(10, heartbeat_ms(setup.job));
   config.coordinator_timeout_ms = setup.job.coordinator_timeout_ms;
   config.data_wait_ms = kDataWaitMs;
@@ -133,6 +135,10 @@ void WorkerLoop::on_again(Version version, const LedgerRow& row, bool begun) {
   handle(over);
 }
 
+void WorkerLoop::on_evaluated(Version version, std::vector<double> values) {
+  handle(event::Evaluated{version, std::move(values)});
+}
+
 void WorkerLoop::on_data_plane(DataPlaneEvent said) {
   if (over_) return;
   if (auto* shard = std::get_if<ShardOrder>(&said)) return calls_.write_shard(std::move(*shard));
@@ -218,6 +224,10 @@ void WorkerLoop::execute(Compute& c) {
       data_plane_.post(data_plane_order::ComputingBegun{c.version, worker_.world()});
   }
   calls_.compute({c.version, std::move(c.micro_batches), c.scale.log2, std::move(c.again)});
+}
+
+void WorkerLoop::execute(Evaluate& c) {
+  calls_.evaluate({c.version});
 }
 
 void WorkerLoop::execute(EndShare& c) {

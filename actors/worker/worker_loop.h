@@ -31,6 +31,7 @@ struct WorkerLoopCalls {
   // Sends to all, or to one: its number, modulo how many there are.
   std::function<void(const Message&, std::optional<std::uint32_t>)> to_coordinators;
   std::function<void(ComputeOrder)> compute;
+  std::function<void(EvaluateOrder)> evaluate;
   std::function<void(DataPlaneEvent)> post;                        // from any thread
   std::function<void(const elastic::worker_command::Exit&)> over;  // once, last
   std::function<void(std::uint64_t)> set_counter;  // called when the incarnation got its counter
@@ -65,6 +66,7 @@ class WorkerLoop {
   void on_micro_batch(Version version, const LedgerRow& row, std::chrono::nanoseconds took);
   // Tells that one of ComputeOrder::again is over, or was dropped before it was begun.
   void on_again(Version version, const LedgerRow& row, bool begun);
+  void on_evaluated(Version version, std::vector<double> values);
   void on_notice(const Notice& notice);
   void on_data(const Digest& data);
   void on_shard(ShardDone done);
@@ -88,6 +90,7 @@ class WorkerLoop {
   void execute(elastic::worker_command::Connect& c);
   void execute(elastic::worker_command::Stop& c);
   void execute(elastic::worker_command::Compute& c);
+  void execute(elastic::worker_command::Evaluate& c);
   void execute(elastic::worker_command::EndShare& c);
   void execute(elastic::worker_command::Exit& c);
   // The data plane gets all other commands; a command that neither takes does not compile.

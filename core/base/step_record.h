@@ -12,7 +12,8 @@
 
 namespace starling {
 
-inline constexpr std::size_t kMetricsMax = 8;  // of a job: a ledger row carries each
+inline constexpr std::size_t kMetricsMax = 8;     // of a job: a ledger row carries each
+inline constexpr std::size_t kHeldOutMax = 4096;  // batches of an evaluation
 
 // What each worker that passes the vote of step v knows (design, section 1: record of step v).
 struct StepRecord {
@@ -27,13 +28,17 @@ struct StepRecord {
   // one is not finite.
   std::vector<double> metrics{};
   LossScale scale{};  // that it was computed with
+  // Loss and metrics over the job's held-out batches with the parameters of version v, before the
+  // step; empty: none were due.
+  std::vector<double> evaluation{};
   // Compares bits: the loss of a skipped step is NaN, the same one everywhere.
   bool operator==(const StepRecord& o) const {
     const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
     return version == o.version && bits(loss) == bits(o.loss) && bits(norm) == bits(o.norm) &&
            tokens == o.tokens && skipped == o.skipped && ledger_hash == o.ledger_hash &&
            digest == o.digest && scale == o.scale &&
-           std::ranges::equal(metrics, o.metrics, {}, bits, bits);
+           std::ranges::equal(metrics, o.metrics, {}, bits, bits) &&
+           std::ranges::equal(evaluation, o.evaluation, {}, bits, bits);
   }
 };
 

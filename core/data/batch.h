@@ -26,6 +26,7 @@ struct Batch {
   std::uint32_t sequences = 0;
   DrawKey draw{};
   std::vector<std::uint64_t> samples;  // [sequences]; of data that is only numbered
+  bool held_out = false;               // no gradient is wanted; of a script's held-out data
 };
 
 }  // namespace starling

@@ -117,6 +117,15 @@ std::string format_job(const Job& job) {
         << "\nevery = " << job.checkpoint.every << "\nkeep = " << job.checkpoint.keep << "\n";
   if (job.checkpoint.on() && job.checkpoint.accepts != 0)
     out << "accepts = " << quoted(hex(job.checkpoint.accepts)) << "\n";
+  if (job.evaluate.on()) {
+    const EvaluateSpec& e = job.evaluate;
+    out << "\n[evaluate]\n";
+    if (!e.path.empty()) out << "path = " << quoted(e.path) << "\n";
+    if (e.samples != 0) out << "samples = " << e.samples << "\n";
+    out << "every = " << e.every << "\n";
+    if (e.batches != 0) out << "batches = " << e.batches << "\n";
+    out << texts_line("metrics", e.metrics);
+  }
   return out.str();
 }
 
@@ -132,6 +141,7 @@ Job essence_of(const Job& job) {
   const Job neutral;
   essence.name.clear();
   essence.data.path.clear();
+  essence.evaluate.path.clear();
   std::visit(
       [](auto& spec) {
         if constexpr (requires { spec.drop_idle(); }) spec.drop_idle();
@@ -184,6 +194,7 @@ Job state_essence_of(const Job& job) {
   Job essence = essence_of(job);
   essence.steps = 0;
   essence.digest_every = 0;
+  essence.evaluate = {};
   std::visit(
       [](auto& spec) {
         if constexpr (requires { spec.drop_texts(); }) spec.drop_texts();

@@ -112,6 +112,17 @@ struct CheckpointSpec {
   bool operator==(const CheckpointSpec&) const = default;
 };
 
+// What the parameters are tried on while they are trained, which changes nothing of them.
+struct EvaluateSpec {
+  std::string path;           // held-out data, of the kind that [data] is; of a script: empty
+  std::uint64_t samples = 0;  // of a script's held-out data
+  std::uint64_t every = 0;    // versions that are multiples of it, and the last one; 0: none
+  std::uint32_t batches = 0;  // the first so many; 0: all whole ones, kHeldOutMax at most
+  std::vector<std::string> metrics;  // names of what a script's evaluation gives beside the loss
+  bool on() const { return every != 0; }
+  bool operator==(const EvaluateSpec&) const = default;
+};
+
 struct Job {
   std::string name;
   std::uint64_t seed = 1;
@@ -142,6 +153,7 @@ struct Job {
   std::uint32_t recheck = 256;      // one micro-batch in so many is computed again; 0 = none
   OnMismatch on_mismatch = OnMismatch::kWarn;
   CheckpointSpec checkpoint;
+  EvaluateSpec evaluate;
   bool operator==(const Job&) const = default;
 };
 

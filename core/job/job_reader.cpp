@@ -10,7 +10,9 @@
 
 #include "core/base/data_files.h"
 #include "core/base/file_system.h"
+#include "core/base/step_record.h"
 #include "core/job/job.h"
+#include "core/job/models/brought.h"
 #include "core/job/optimizer_reader.h"
 #include "core/job/script_words.h"
 #include "core/job/section.h"
@@ -194,6 +196,32 @@ void read_checkpoint(Section s, const std::string& base, CheckpointSpec& checkpo
   if (!error) checkpoint.dir = path.lexically_normal().string();
 }
 
+void read_evaluate(Section s, const std::string& base, Job& job) {
+  if (!s.there()) return;
+  EvaluateSpec& e = job.evaluate;
+  const bool script = kind_of(job.model).is_script;
+  const std::string why = "to a model of kind \"" + std::string(kind_of(job.model).word) + "\"";
+  if (!script && !input_of(job.model))
+    s.refuse({"path", "samples", "every", "batches", "metrics"}, why);
+  if (script)
+    s.refuse({"path"}, why);
+  else
+    s.refuse({"samples", "metrics"}, why);
+  s.integer("every", e.every, 1, kStepsMax, true);
+  s.integer("batches", e.batches, 1, kHeldOutMax);
+  if (script) {
+    s.integer("samples", e.samples, 1, kSamplesMax, true);
+    e.metrics = read_metrics(s);
+  } else {
+    s.text("path", e.path, 4096, true);
+    DataSpec data = job.data;
+    data.path = e.path;
+    if (s.good()) resolve_path(s, base, data);
+    e.path = data.path;
+  }
+  s.finish();
+}
+
 }  // namespace
 
 Result<Job> parse_job(const std::string& toml, const std::string& base) {
@@ -204,8 +232,8 @@ Result<Job> parse_job(const std::string& toml, const std::string& base) {
                                       ", expected TOML");
   }
   const toml::table& root = parsed.table();
-  const std::vector<std::string> sections = {"job",  "model",   "optimizer",
-                                             "data", "elastic", "checkpoint"};
+  const std::vector<std::string> sections = {"job",     "model",      "optimizer", "data",
+                                             "elastic", "checkpoint", "evaluate"};
   for (const auto& [key, node] : root) {
     if (std::find(sections.begin(), sections.end(), key.str()) != sections.end()) continue;
     return Error(Code::kBadInput, "unknown section `" + shown(key.str()) + "`, " +
@@ -229,6 +257,7 @@ Result<Job> parse_job(const std::string& toml, const std::string& base) {
   }
   read_elastic(Section(root, "elastic", false, failure), job);
   read_checkpoint(Section(root, "checkpoint", false, failure), base, job.checkpoint);
+  read_evaluate(Section(root, "evaluate", false, failure), base, job);
   if (failure) return std::move(*failure);
   return job;
 }

@@ -48,7 +48,7 @@ inline constexpr Synonym kSynonyms[] = {
     {"n_positions", "here it is `context` in [model]"},
     {"vocab_size", "here it is `vocabulary` in [model]"},
     {"dropout", "there is no dropout"},
-    {"validation", "there is no validation during training"},
+    {"validation", "here it is the section [evaluate]"},
     {"dataset", "here it is `path` in [data]"},
     {"data_path", "here it is `path` in [data]"},
     {"save_every", "here it is `every` in [checkpoint]"},

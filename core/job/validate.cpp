@@ -27,6 +27,7 @@ Result<> validate_training(Job job) {
   if (job.name.empty()) job.name = "embedded";
   job.model = SyntheticSpec{};
   job.data = {};
+  job.evaluate = {};
   return validate(job);
 }
 

@@ -54,6 +54,11 @@ EpochFormed formed(const Plan& plan) {
   return epoch;
 }
 
+std::optional<Evaluated> evaluated(Version version, const std::vector<double>& values) {
+  if (values.empty()) return std::nullopt;
+  return Evaluated{version, values.front(), {values.begin() + 1, values.end()}};
+}
+
 StepPassed step_of(const Progress& progress) {
   return {progress.record, progress.epoch, progress.world, progress.step_ms, progress.on_device};
 }

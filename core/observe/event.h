@@ -118,6 +118,14 @@ struct StepPassed {
   bool operator==(const StepPassed&) const = default;
 };
 
+struct Evaluated {
+  static constexpr const char* kKind = "evaluation";
+  Version version = 0;
+  double loss = 0;
+  std::vector<double> metrics{};
+  bool operator==(const Evaluated&) const = default;
+};
+
 struct LedgerPassed {
   static constexpr const char* kKind = "ledger";
   Version version = 0;
@@ -228,7 +236,7 @@ using Event =
                  event::EpochFormed, event::TransportChosen, event::StepPassed, event::LedgerPassed,
                  event::LeaderElected, event::Exposed, event::CheckpointWritten, event::Restarted,
                  event::NoticeGiven, event::Tainted, event::Mismatch, event::Warning, event::Done,
-                 event::Ended, event::Failed>;
+                 event::Ended, event::Failed, event::Evaluated>;
 
 // The value of the event's kKind.
 const char* kind_of(const Event& event);
@@ -239,6 +247,8 @@ namespace event {
 EpochFormed formed(const Plan& plan);
 StepPassed step_of(const Progress& progress);
 LedgerPassed ledger_of(const Progress& progress);
+// What `values`, loss and metrics of a version, say; nothing if they are empty.
+std::optional<Evaluated> evaluated(Version version, const std::vector<double>& values);
 NoticeGiven given(const Incarnation& who, const std::string& name, const Notice& notice);
 
 }  // namespace event

@@ -123,6 +123,13 @@ void fields(F& f, Is<event::StepPassed> auto& e) {
 }
 
 template <class F>
+void fields(F& f, Is<event::Evaluated> auto& e) {
+  f("version", e.version);
+  f("loss", e.loss);
+  f.due("metrics", e.metrics);
+}
+
+template <class F>
 void fields(F& f, Is<event::LedgerPassed> auto& e) {
   f("version", e.version);
   f("epoch", e.epoch);

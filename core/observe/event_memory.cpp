@@ -27,6 +27,13 @@ std::uint64_t hash_of(const StepRecord& r) {
   return hash64(as_bytes(std::span<const std::uint64_t>(words)));
 }
 
+std::uint64_t hash_of(const event::Evaluated& evaluation) {
+  ByteWriter bytes;
+  bytes.put(bits_of(evaluation.loss));
+  for (const double metric : evaluation.metrics) bytes.put(bits_of(metric));
+  return hash64(std::move(bytes).take());
+}
+
 std::uint64_t hash_of(const event::LedgerPassed& ledger) {
   ByteWriter bytes;
   for (const auto& [m, worker] : ledger.workers) {
@@ -52,8 +59,11 @@ EventMemory::Told EventMemory::take(const Event& event) {
   };
   return std::visit(
       Overloaded{
-          [&](const event::StepPassed& e) { return record(e.record); },
+          [&](const event::StepPassed& e) {
+            return known(records_, e.record.version, hash_of(e.record));
+          },
           [&](const event::LedgerPassed& e) { return ledger(e); },
+          [&](const event::Evaluated& e) { return known(evaluations_, e.version, hash_of(e)); },
           [&](const event::Restarted& e) { return restart(e); },
           [&](const event::WorkerChanged& e) {
             return once("worker " + std::to_string(e.id) + " " + to_string(e.what));
@@ -81,15 +91,15 @@ EventMemory::Told EventMemory::take(const Event& event) {
       event);
 }
 
-EventMemory::Told EventMemory::record(const StepRecord& record) {
-  Record& known = place(records_, kRecords, record.version);
-  const std::uint64_t hash = hash_of(record);
-  const bool never = known.version == kNoVersion || known.version < record.version;
+EventMemory::Told EventMemory::known(std::vector<Record>& ring, Version version,
+                                     std::uint64_t hash) {
+  Record& known = place(ring, kRecords, version);
+  const bool never = known.version == kNoVersion || known.version < version;
   if (never) {
-    known = {record.version, hash};
+    known = {version, hash};
     return Told::kFirst;
   }
-  if (known.version > record.version) return Told::kAgain;  // too long ago
+  if (known.version > version) return Told::kAgain;  // too long ago
   return known.hash == hash ? Told::kAgain : Told::kOther;
 }
 

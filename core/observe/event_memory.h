@@ -56,15 +56,16 @@ class EventMemory {
     Version version = 0;
   };
 
-  Told record(const StepRecord& record);
+  static Told known(std::vector<Record>& ring, Version version, std::uint64_t hash);
   Told ledger(const event::LedgerPassed& ledger);
   Told restart(const event::Restarted& restart);
   std::size_t restarts_before(const EpochId& epoch) const;
   bool done_again(Version version, std::size_t after) const;
 
-  std::vector<Record> records_;    // of version v at v % kRecords
-  std::vector<Passed> ledgers_;    // of version v at v % kLedgers: the newest try
-  std::vector<Restart> restarts_;  // by epoch
+  std::vector<Record> records_;      // of version v at v % kRecords
+  std::vector<Record> evaluations_;  // likewise
+  std::vector<Passed> ledgers_;      // of version v at v % kLedgers: the newest try
+  std::vector<Restart> restarts_;    // by epoch
   // A coordinator may tell of a step that was done again before another one tells why.
   std::vector<event::LedgerPassed> early_;
   std::size_t early_rows_ = 0;

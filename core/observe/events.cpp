@@ -18,8 +18,15 @@ std::string shown(const StepRecord& r) {
   return text;
 }
 
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
 bool of_step(const Event& event) {
   return std::holds_alternative<event::StepPassed>(event) ||
+         std::holds_alternative<event::Evaluated>(event) ||
          std::holds_alternative<event::LedgerPassed>(event);
 }
 
@@ -95,6 +102,11 @@ Error EventWriter::two_stories(const Event& event) const {
   if (const auto* step = std::get_if<event::StepPassed>(&event))
     return Error(Code::kInternal, "two records of version " + std::to_string(step->record.version) +
                                       " differ: one has " + shown(step->record) +
+                                      ", the one before it is in " + path_);
+  if (const auto* evaluation = std::get_if<event::Evaluated>(&event))
+    return Error(Code::kInternal, "two evaluations of version " +
+                                      std::to_string(evaluation->version) +
+                                      " differ: one has loss " + number(evaluation->loss) +
                                       ", the one before it is in " + path_);
   const auto* ledger = std::get_if<event::LedgerPassed>(&event);
   const Version version = ledger ? ledger->version : memory_.early().front().version;

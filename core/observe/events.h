@@ -29,6 +29,8 @@
 //             passed or learned it), loss, norm, tokens, ms, world, skipped, ledger_hash (hex),
 //             digest (hex, of `version`; where one was due), scale (of the loss, with fp16),
 //             direct (true: its bytes went from device to device)
+// evaluation  version (whose parameters are meant), loss, metrics (left out where there are none): over
+//             the job's held-out batches
 // ledger      version, epoch (in which it passed), workers ([[micro-batch, worker id], ..])
 // leader      term, coordinator (its place in the group), pid (of its process on its host),
 //             election_ms (its group waits between this and twice this before it elects another):

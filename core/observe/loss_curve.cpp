@@ -21,6 +21,10 @@ std::string label_of(const event::EpochFormed& epoch) {
 void LossCurve::on(const Event& event) {
   if (const auto* step = std::get_if<event::StepPassed>(&event)) add_step(step->record);
   if (const auto* epoch = std::get_if<event::EpochFormed>(&event)) add_epoch(*epoch);
+  if (const auto* e = std::get_if<event::Evaluated>(&event);
+      e && evaluations_.size() < kLossesMax &&
+      (evaluations_.empty() || evaluations_.back().version < e->version))
+    evaluations_.push_back({e->version, e->loss});
 }
 
 void LossCurve::add_step(const StepRecord& record) {
@@ -42,7 +46,7 @@ void LossCurve::add_epoch(const event::EpochFormed& epoch) {
 }
 
 Result<> LossCurve::save(const std::string& path, const std::string& title) const {
-  return write_loss_svg(path, title, losses_, epochs_);
+  return write_loss_svg(path, title, losses_, epochs_, evaluations_);
 }
 
 }  // namespace starling

@@ -1,5 +1,5 @@
 #pragma once
-// LossCurve keeps the losses and epochs of a run, for the picture of loss_svg.h.
+// LossCurve keeps the losses, evaluations and epochs of a run, for the picture of loss_svg.h.
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@ namespace starling {
 // Returns "1.2 forced, 3 workers".
 std::string label_of(const event::EpochFormed& epoch);
 
-// Memory: 1 MiB at most, however long the run.
+// Memory: 2 MiB at most, however long the run.
 class LossCurve : public EventSink {
  public:
   void on(const Event& event) override;
@@ -26,6 +26,7 @@ class LossCurve : public EventSink {
   void add_step(const StepRecord& record);
   void add_epoch(const event::EpochFormed& epoch);
 
+  std::vector<LossPoint> evaluations_;
   std::uint64_t steps_ = 0;
   std::optional<Version> last_;
   std::vector<LossPoint> losses_;  // one in `every_` steps, so that they are bounded

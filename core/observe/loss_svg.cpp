@@ -21,7 +21,8 @@ constexpr const char* kStyle = R"(<style>
 text{font:13px system-ui,sans-serif;fill:#57606a}.title{font-size:16px;font-weight:600;fill:#24292f}
 .grid{stroke:#8b949e;stroke-opacity:.25}.epoch{stroke:#bc6c25;stroke-opacity:.7;stroke-dasharray:4 3}
 .loss{fill:none;stroke:#0969da;stroke-width:2;stroke-linejoin:round}.dot{fill:#0969da}
-@media(prefers-color-scheme:dark){text{fill:#9198a1}.title{fill:#e6edf3}.loss{stroke:#58a6ff}.dot{fill:#58a6ff}.epoch{stroke:#e3a35c}}
+.held{stroke:#1a7f37}.held.dot{fill:#1a7f37;stroke:none}.heldtext{fill:#1a7f37}
+@media(prefers-color-scheme:dark){text{fill:#9198a1}.title{fill:#e6edf3}.loss{stroke:#58a6ff}.dot{fill:#58a6ff}.epoch{stroke:#e3a35c}.held{stroke:#3fb950}.held.dot{fill:#3fb950;stroke:none}.heldtext{fill:#3fb950}}
 </style>
 )";
 
@@ -91,7 +92,9 @@ std::vector<LossPoint> thinned(std::span<const LossPoint> points) {
   return out;
 }
 
-std::string curve(std::span<const LossPoint> points, const Axis& x, const Axis& y) {
+// `more`: a second class.
+std::string curve(std::span<const LossPoint> points, const Axis& x, const Axis& y,
+                  const std::string& more = {}) {
   std::string path, dots;
   bool drawing = false;
   for (std::size_t i = 0; i < points.size(); ++i) {
@@ -102,11 +105,12 @@ std::string curve(std::span<const LossPoint> points, const Axis& x, const Axis& 
     const std::string px = fixed(x.pixel(static_cast<double>(points[i].version)));
     const std::string py = fixed(y.pixel(points[i].loss));
     const bool alone = !drawing && (i + 1 == points.size() || !std::isfinite(points[i + 1].loss));
-    if (alone) dots += "<circle class=\"dot\" cx=\"" + px + "\" cy=\"" + py + "\" r=\"3\"/>\n";
+    if (alone)
+      dots += "<circle class=\"dot" + more + "\" cx=\"" + px + "\" cy=\"" + py + "\" r=\"3\"/>\n";
     path += (drawing ? "L" : "M") + px + " " + py;
     drawing = true;
   }
-  return path.empty() ? "" : "<path class=\"loss\" d=\"" + path + "\"/>\n" + dots;
+  return path.empty() ? "" : "<path class=\"loss" + more + "\" d=\"" + path + "\"/>\n" + dots;
 }
 
 std::string marks(std::span<const EpochMark> epochs, const Axis& x) {
@@ -123,16 +127,18 @@ std::string marks(std::span<const EpochMark> epochs, const Axis& x) {
 }  // namespace
 
 std::string loss_svg(const std::string& title, std::span<const LossPoint> points,
-                     std::span<const EpochMark> epochs) {
+                     std::span<const EpochMark> epochs, std::span<const LossPoint> held_out) {
   double low = std::numeric_limits<double>::infinity(), high = -low;
-  for (const auto& p : points) {
-    if (!std::isfinite(p.loss)) continue;
-    low = std::min(low, p.loss);
-    high = std::max(high, p.loss);
-  }
+  for (const auto& all : {points, held_out})
+    for (const auto& p : all) {
+      if (!std::isfinite(p.loss)) continue;
+      low = std::min(low, p.loss);
+      high = std::max(high, p.loss);
+    }
   if (!(low <= high)) low = 0, high = 1;
   const double first = points.empty() ? 0 : static_cast<double>(points.front().version);
-  const double last = points.empty() ? 1 : static_cast<double>(points.back().version);
+  double last = points.empty() ? 1 : static_cast<double>(points.back().version);
+  if (!held_out.empty()) last = std::max(last, static_cast<double>(held_out.back().version));
   const double right = kWidth - kRight, bottom = kHeight - kBottom;
   const Axis x(first, last, /*whole=*/true, kLeft, right, 10);
   const Axis y(low, high, /*whole=*/false, bottom, kTop, 6);
@@ -159,15 +165,18 @@ std::string loss_svg(const std::string& title, std::span<const LossPoint> points
         std::to_string(epochs.size()) + (epochs.size() == 1 ? " epoch" : " epochs");
     out += label(right, 28, "end", n + " (dashed)");
   }
+  if (!held_out.empty()) out += label(right, 44, "end", "held out", " class=\"heldtext\"");
   out += marks(epochs, x) + curve(thinned(points), x, y);
+  out += curve(thinned(held_out), x, y, " held");
   return out + "</svg>\n";
 }
 
 Result<> write_loss_svg(const std::string& path, const std::string& title,
-                        std::span<const LossPoint> points, std::span<const EpochMark> epochs) {
+                        std::span<const LossPoint> points, std::span<const EpochMark> epochs,
+                        std::span<const LossPoint> held_out) {
   const std::string beside = path + ".new";
   std::ofstream file(beside, std::ios::binary | std::ios::trunc);
-  file << loss_svg(title, points, epochs);
+  file << loss_svg(title, points, epochs, held_out);
   file.close();
   std::error_code error;
   if (file) std::filesystem::rename(beside, path, error);

@@ -21,12 +21,14 @@ struct EpochMark {
 };
 
 // The picture as text. Points in the order of versions; of more than about a thousand, the lowest
-// and highest of each run of neighbours are drawn. Readable on light and dark grounds.
+// and highest of each run of neighbours are drawn. `held_out`: losses of evaluations, a second
+// curve. Readable on light and dark grounds.
 std::string loss_svg(const std::string& title, std::span<const LossPoint> points,
-                     std::span<const EpochMark> epochs);
+                     std::span<const EpochMark> epochs, std::span<const LossPoint> held_out = {});
 
 // Writes it whole or not at all (a file beside it, then renamed). kBadInput if it cannot.
 Result<> write_loss_svg(const std::string& path, const std::string& title,
-                        std::span<const LossPoint> points, std::span<const EpochMark> epochs);
+                        std::span<const LossPoint> points, std::span<const EpochMark> epochs,
+                        std::span<const LossPoint> held_out = {});
 
 }  // namespace starling

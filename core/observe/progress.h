@@ -51,6 +51,7 @@ class ProgressLine {
   void warn(const std::string& text);
   // The line that is shown stays, and what others print begins below it.
   void close();
+  std::uint64_t steps() const { return steps_; }
 
  private:
   std::string line(const ProgressStep& step) const;

@@ -163,6 +163,7 @@ struct Finished {
   version @1 :UInt64;
   digestPart @2 :Plan.Digest;      # over the segments that it owns
   parametersPart @3 :Plan.Digest;  # of the working parameters of these segments
+  evaluation @4 :List(Float64);    # loss and metrics of that version; empty = not known here
 }
 
 # Owner -> leader: my part of the checkpoint of `version` is on disk, or why it is not. Said once; if it

@@ -30,7 +30,7 @@ Digest read(schema::Digest::Reader in);
 StepRecord read(schema::StepRecord::Reader in);
 // Metrics; of more than kMetricsMax the first.
 void write(const std::vector<double>& in, capnp::List<double>::Builder out);
-std::vector<double> read(capnp::List<double>::Reader in);
+std::vector<double> read(capnp::List<double>::Reader in, std::size_t most);
 void read(Reading& r, schema::Join::Reader in, Join& out);
 void read(Reading& r, schema::Plan::Reader in, Plan& out);
 SegmentDigest read(Reading& r, schema::SegmentDigest::Reader in);

@@ -127,6 +127,8 @@ void write_body(const Finished& in, Body::Builder out) {
   body.setVersion(in.version);
   write(in.digest_part, body.initDigestPart());
   write(in.parameters_part, body.initParametersPart());
+  if (!in.evaluation.empty())
+    write(in.evaluation, body.initEvaluation(static_cast<unsigned>(in.evaluation.size())));
 }
 
 void write_body(const Welcome& in, Body::Builder out) {
@@ -264,8 +266,9 @@ Progress read_body(Reading& r, schema::Progress::Reader in) {
                      ledger[m].getLoss(),
                      ledger[m].getTokens(),
                      ledger[m].getFinite(),
-                     read(ledger[m].getMetrics()),
-                     ledger[m].getContribution()};
+                     read(ledger[m].getMetrics(), kMetricsMax),
+                     ledger[m].getContribution(),
+                     {}};
     r.need(out.ledger[m].micro_batch < limits::kMicroBatches,
            "a micro-batch of a ledger is out of range");
   }
@@ -324,7 +327,7 @@ Heartbeat read_body(Reading& r, schema::Heartbeat::Reader in) {
 
 Finished read_body(schema::Finished::Reader in) {
   return {read(in.getEpoch()), Version(in.getVersion()), read(in.getDigestPart()),
-          read(in.getParametersPart())};
+          read(in.getParametersPart()), read(in.getEvaluation(), 1 + kMetricsMax)};
 }
 
 Welcome read_body(Reading& r, schema::Welcome::Reader in) {

@@ -177,6 +177,8 @@ void write(const StepRecord& in, schema::StepRecord::Builder out) {
     write(in.metrics, out.initMetrics(static_cast<unsigned>(in.metrics.size())));
   out.setScale(in.scale.log2);
   out.setScaleSteps(in.scale.steps);
+  if (!in.evaluation.empty())
+    write(in.evaluation, out.initEvaluation(static_cast<unsigned>(in.evaluation.size())));
 }
 
 EpochId read(schema::EpochId::Reader in) {
@@ -198,17 +200,18 @@ StepRecord read(schema::StepRecord::Reader in) {
   out.skipped = in.getSkipped();
   out.ledger_hash = in.getLedgerHash();
   out.digest = read(in.getDigest());
-  out.metrics = read(in.getMetrics());
+  out.metrics = read(in.getMetrics(), kMetricsMax);
   out.scale = {std::min(in.getScale(), LossScaleRule::kMax), in.getScaleSteps()};
+  out.evaluation = read(in.getEvaluation(), 1 + kMetricsMax);
   return out;
 }
 
 void write(const std::vector<double>& in, capnp::List<double>::Builder out) {
   for (unsigned i = 0; i < out.size(); ++i) out.set(i, in[i]);
 }
-std::vector<double> read(capnp::List<double>::Reader in) {
+std::vector<double> read(capnp::List<double>::Reader in, std::size_t most) {
   std::vector<double> out;
-  for (unsigned i = 0; i < in.size() && i < kMetricsMax; ++i) out.push_back(in[i]);
+  for (unsigned i = 0; i < in.size() && i < most; ++i) out.push_back(in[i]);
   return out;
 }
 

@@ -32,6 +32,9 @@ struct LedgerRow {
   // Hash of the added integers, the loss and the tokens: the same for every worker that computes the
   // micro-batch from the same parameters.
   std::uint64_t contribution = 0;
+  // Of each held-out batch that comes with this micro-batch, in a step that evaluates: its loss and
+  // metrics. They travel between members alone.
+  std::vector<double> held_out{};
   bool operator==(const LedgerRow&) const = default;
 };
 
@@ -264,8 +267,9 @@ struct Death {  // the word of a guard, or the last one of a joiner: certain
 struct Finished {
   EpochId epoch;
   Version version = 0;
-  Digest digest_part{};      // over the segments that it owns
-  Digest parameters_part{};  // of the working parameters of these segments
+  Digest digest_part{};              // over the segments that it owns
+  Digest parameters_part{};          // of the working parameters of these segments
+  std::vector<double> evaluation{};  // loss and metrics of that version, of a member that has them
 };
 
 // Sent by an owner when its part of the checkpoint of `version` is on disk, or cannot be written.

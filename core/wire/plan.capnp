@@ -40,6 +40,7 @@ struct StepRecord {
   metrics @7 :List(Float64);  # means of what the model measures beside the loss
   scale @8 :UInt8;            # log2 of what the loss was multiplied by
   scaleSteps @9 :UInt32;      # steps in a row with that scale, this one counted; 0 = not scaled
+  evaluation @10 :List(Float64);  # loss and metrics over held-out data at `version`; empty = not due
 }
 
 # One row of a step's ledger: who computed a micro-batch, and what came out.

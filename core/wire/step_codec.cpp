@@ -7,6 +7,7 @@ namespace starling {
 namespace {
 
 constexpr std::uint32_t kExactWordsMax = 64;
+constexpr std::size_t kHeldOutNumbersMax = kHeldOutMax * (1 + kMetricsMax);
 
 void put_metrics(ByteWriter& out, const std::vector<double>& metrics) {
   STARLING_CHECK(metrics.size() <= kMetricsMax);
@@ -23,17 +24,38 @@ std::vector<double> get_metrics(ByteReader& in) {
   return metrics;
 }
 
+void put_evaluation(ByteWriter& out, const std::vector<double>& evaluation) {
+  STARLING_CHECK(evaluation.size() <= 1 + kMetricsMax);
+  out.put(static_cast<std::uint8_t>(evaluation.size()));
+  for (const double value : evaluation) out.put(value);
+}
+
+std::vector<double> get_evaluation(ByteReader& in) {
+  const auto count = in.get<std::uint8_t>();
+  std::vector<double> evaluation;
+  if (count > 1 + kMetricsMax) in.get_bytes(in.remaining() + 1);
+  for (std::size_t i = 0; i < count && in.good(); ++i) evaluation.push_back(in.get<double>());
+  return evaluation;
+}
+
+// Of the byte that says whether a step is skipped. Records of builds that evaluated nothing have the
+// first alone.
+constexpr std::uint8_t kSkipped = 1, kEvaluated = 2;
+
 void put_record(ByteWriter& out, const StepRecord& record) {
   out.put(record.version);
   out.put(record.loss);
   out.put(record.norm);
   out.put(record.tokens);
-  out.put(static_cast<std::uint8_t>(record.skipped));
+  const bool evaluated = !record.evaluation.empty();
+  out.put(
+      static_cast<std::uint8_t>((record.skipped ? kSkipped : 0) | (evaluated ? kEvaluated : 0)));
   out.put(record.ledger_hash);
   out.put(record.digest);
   put_metrics(out, record.metrics);
   out.put(record.scale.log2);
   out.put(record.scale.steps);
+  if (evaluated) put_evaluation(out, record.evaluation);
 }
 
 StepRecord get_record(ByteReader& in) {
@@ -42,13 +64,15 @@ StepRecord get_record(ByteReader& in) {
   record.loss = in.get<double>();
   record.norm = in.get<double>();
   record.tokens = in.get<std::uint64_t>();
-  record.skipped = in.get<std::uint8_t>() != 0;
+  const auto flags = in.get<std::uint8_t>();
+  record.skipped = (flags & kSkipped) != 0;
   record.ledger_hash = in.get<std::uint64_t>();
   record.digest = in.get<Digest>();
   record.metrics = get_metrics(in);
   record.scale.log2 = in.get<std::uint8_t>();
   record.scale.steps = in.get<std::uint32_t>();
   if (record.scale.log2 > LossScaleRule::kMax) in.get_bytes(in.remaining() + 1);
+  if ((flags & kEvaluated) != 0) record.evaluation = get_evaluation(in);
   return record;
 }
 
@@ -82,12 +106,16 @@ Bytes encode_ledger(const std::vector<LedgerRow>& rows) {
     out.put(static_cast<std::uint8_t>(row.finite));
     put_metrics(out, row.metrics);
     out.put(row.contribution);
+    STARLING_CHECK(row.held_out.size() <= kHeldOutNumbersMax);
+    out.put(static_cast<std::uint32_t>(row.held_out.size()));
+    for (const double number : row.held_out) out.put(number);
   }
   return std::move(out).take();
 }
 
 Result<std::vector<LedgerRow>> decode_ledger(ByteView bytes) {
-  constexpr std::size_t kRowBytes = 4 + 8 + 8 + 8 + 1 + 1 + 8;  // without metrics
+  constexpr std::size_t kRowBytes =
+      4 + 8 + 8 + 8 + 1 + 1 + 8 + 4;  // without metrics and held-out data
   ByteReader in(bytes);
   const auto count = in.get<std::uint32_t>();
   if (!in.good() || in.remaining() < count * kRowBytes) return malformed("ledger");
@@ -100,6 +128,10 @@ Result<std::vector<LedgerRow>> decode_ledger(ByteView bytes) {
     row.finite = in.get<std::uint8_t>() != 0;
     row.metrics = get_metrics(in);
     row.contribution = in.get<std::uint64_t>();
+    const auto numbers = in.get<std::uint32_t>();
+    if (numbers > kHeldOutNumbersMax || in.remaining() < numbers * sizeof(double))
+      return malformed("ledger");
+    for (std::uint32_t i = 0; i < numbers; ++i) row.held_out.push_back(in.get<double>());
   }
   if (!in.done()) return malformed("ledger");
   return rows;

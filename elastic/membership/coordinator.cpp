@@ -100,6 +100,8 @@ void Coordinator::on_event(const WorkerSaid& e) {
 
 void Coordinator::note_step(const Incarnation& from, const Progress& progress) {
   tell(event::step_of(progress));
+  if (auto evaluated = event::evaluated(progress.record.version, progress.record.evaluation))
+    tell(*std::move(evaluated));
   if (!progress.ledger.empty()) tell(event::ledger_of(progress));
   commands_.push_back(SendWorker{from, Noted{progress.record.version}});
 }

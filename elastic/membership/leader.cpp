@@ -284,6 +284,8 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
   note_skipped(m.record);
   if (epoch_ && m.epoch == epoch_->id) announce_epoch(double(now_ms_ - committed_ms_), m.pause);
   tell(event::step_of(m));
+  if (auto evaluated = event::evaluated(m.record.version, m.record.evaluation))
+    tell(*std::move(evaluated));
   if (!m.ledger.empty()) tell(event::ledger_of(m));
   send(from, Noted{m.record.version});  // after the events: its worker forgets the step then
 }
@@ -326,6 +328,7 @@ void Leader::said(const Incarnation&, const std::string& name, const Death& m) {
 
 void Leader::said(const Incarnation& from, const std::string&, const Finished& m) {
   review_due_ = true;
+  if (auto evaluated = event::evaluated(m.version, m.evaluation)) tell(*std::move(evaluated));
   roster_.finished(from, m);
 }
 

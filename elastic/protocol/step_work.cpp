@@ -6,6 +6,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/check.h"
+#include "core/base/evaluation_sum.h"
 #include "core/base/exact_sum.h"
 #include "core/base/hash.h"
 
@@ -86,6 +87,7 @@ StepRecord StepWork::record(Version version) const {
   ExactSum loss;
   std::vector<ExactSum> metrics;
   std::vector<bool> measured;  // each is finite in every row
+  EvaluationSum evaluation;
   ByteWriter bytes;
   for (const LedgerRow& row : rows()) {
     if (row.finite && std::isfinite(row.loss))
@@ -93,6 +95,7 @@ StepRecord StepWork::record(Version version) const {
     else
       record.skipped = true;
     record.tokens += row.tokens;
+    evaluation.add(row.held_out, evaluation_width_);
     bytes.put(row.micro_batch);
     bytes.put(row.loss);
     bytes.put(row.tokens);
@@ -113,6 +116,7 @@ StepRecord StepWork::record(Version version) const {
   for (std::size_t i = 0; i < metrics.size(); ++i)
     record.metrics.push_back(measured[i] ? metrics[i].value() / static_cast<double>(ledger_.size())
                                          : std::numeric_limits<double>::quiet_NaN());
+  record.evaluation = evaluation.means();
   const Bytes text = std::move(bytes).take();
   record.ledger_hash = hash64(text);
   // The mean of finite losses would look like progress, and 0 (of none) like perfection.

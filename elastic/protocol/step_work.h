@@ -20,7 +20,9 @@ namespace starling::elastic {
 
 class StepWork {
  public:
-  explicit StepWork(std::uint32_t micro_batches) : ledger_(micro_batches) {}
+  // evaluation_width: numbers of each held-out batch in a row (LedgerRow::held_out).
+  explicit StepWork(std::uint32_t micro_batches, std::size_t evaluation_width = 1)
+      : ledger_(micro_batches), evaluation_width_(evaluation_width) {}
 
   // Opens the step, in an epoch or again in the one that follows it: of the ledger only what was
   // done here is known.
@@ -64,6 +66,7 @@ class StepWork {
   std::set<MicroBatch> share_;
   std::map<MicroBatch, LedgerRow> done_;  // rows of what is in the accumulators
   std::vector<std::optional<LedgerRow>> ledger_;
+  std::size_t evaluation_width_;
 };
 
 }  // namespace starling::elastic

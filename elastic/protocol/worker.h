@@ -37,6 +37,8 @@ struct WorkerConfig {
   std::uint64_t digest_every = 0;
   std::uint64_t checkpoint_every = 0;  // versions that are multiples of it are written; 0: none is
   bool stop_on_nonfinite = false;      // no step follows one that is skipped
+  bool evaluates = false;              // the last version is evaluated before the end
+  std::uint32_t evaluation_width = 1;  // numbers of each held-out batch in a ledger row
   LossScaleRule loss_scale;
   RecheckRule recheck;
   std::uint64_t heartbeat_ms = 100;
@@ -100,6 +102,7 @@ class Worker {
   void on_event(const worker_event::Gathered& e);
   void on_event(const worker_event::StepTimed& e);
   void on_event(const worker_event::DigestReady& e);
+  void on_event(const worker_event::Evaluated& e);
 
   void on_message(const Welcome& m);
   void on_message(const Refused& m);
@@ -219,6 +222,7 @@ class Worker {
   std::optional<EpochRun> next_;  // a prepared plan whose connections are being made
   Stopping stopping_;             // the last epoch is over for us: only forced plans from here
   std::optional<worker_event::DigestReady> finished_;
+  std::optional<worker_event::Evaluated> evaluated_;  // of the last version, asked for or here
   CheckpointTurn checkpoint_;
 };
 

@@ -141,6 +141,10 @@ struct Gathered {  // working parameters and exponents of `version` are complete
   EpochId epoch;
   Version version = 0;
 };
+struct Evaluated {  // answer to Evaluate: loss and metrics
+  Version version = 0;
+  std::vector<double> values;
+};
 struct StepTimed {  // of a Progress that went to coordinators without its times
   Version version = 0;
   double step_ms = 0;
@@ -154,16 +158,18 @@ struct DigestReady {  // answer to ComputeDigest
 };
 }  // namespace worker_event
 
-using WorkerEvent = std::variant<
-    worker_event::Start, worker_event::Tick, worker_event::Working, worker_event::Failed,
-    worker_event::Received, worker_event::DataHashed, worker_event::NoticeGiven,
-    worker_event::Initialised, worker_event::Loading, worker_event::NotInitialised,
-    worker_event::CheckpointWritten, worker_event::Connected, worker_event::Broken,
-    worker_event::Stopped, worker_event::PeerReady, worker_event::TransportReady,
-    worker_event::TransportLost, worker_event::TransportChosen, worker_event::MicroBatchDone,
-    worker_event::Rechecked, worker_event::Compared, worker_event::Reduced, worker_event::MovedIn,
-    worker_event::LedgerArrived, worker_event::VoteArrived, worker_event::GatherBegun,
-    worker_event::Gathered, worker_event::StepTimed, worker_event::DigestReady>;
+using WorkerEvent =
+    std::variant<worker_event::Start, worker_event::Tick, worker_event::Working,
+                 worker_event::Failed, worker_event::Received, worker_event::DataHashed,
+                 worker_event::NoticeGiven, worker_event::Initialised, worker_event::Loading,
+                 worker_event::NotInitialised, worker_event::CheckpointWritten,
+                 worker_event::Connected, worker_event::Broken, worker_event::Stopped,
+                 worker_event::PeerReady, worker_event::TransportReady, worker_event::TransportLost,
+                 worker_event::TransportChosen, worker_event::MicroBatchDone,
+                 worker_event::Rechecked, worker_event::Compared, worker_event::Reduced,
+                 worker_event::MovedIn, worker_event::LedgerArrived, worker_event::VoteArrived,
+                 worker_event::GatherBegun, worker_event::Gathered, worker_event::StepTimed,
+                 worker_event::DigestReady, worker_event::Evaluated>;
 
 // ---- Commands ---------------------------------------------------------------------------------
 namespace worker_command {
@@ -287,6 +293,9 @@ struct ComputeDigest {  // over these segments; -> DigestReady
   Version version = 0;
   std::vector<SegmentId> segments;
 };
+struct Evaluate {  // the job's last version on all held-out batches; -> Evaluated
+  Version version = 0;
+};
 struct WriteCheckpoint {  // the state of these segments, at label `version`; -> CheckpointWritten
   EpochId epoch;
   Version version = 0;
@@ -312,7 +321,7 @@ using WorkerCommand =
                  worker_command::SendVote, worker_command::Apply, worker_command::ClearAccumulators,
                  worker_command::DropTotals, worker_command::StartGather,
                  worker_command::ComputeDigest, worker_command::WriteCheckpoint,
-                 worker_command::Exit>;
+                 worker_command::Exit, worker_command::Evaluate>;
 
 using WorkerCommands = std::vector<WorkerCommand>;
 

@@ -37,6 +37,7 @@ class Chain : public Model {
                                 Workspace& workspace, GradientSink& gradient) const override;
   Result<MicroBatchResult> evaluate(std::span<const float> parameters, const Batch& batch,
                                     Workspace& workspace) const override;
+  bool evaluates() const override { return true; }
 
  private:
   // Memory is the parts of a workspace, for `sequences`; base may be null to learn the size.

@@ -43,6 +43,9 @@ class GradientMaker {
   // Makes it into `adding`, each use after hooks.take, if set; finish() is left to the caller.
   Result<MicroBatchResult> make(const Working& working, const Batch& batch,
                                 Accumulators::Adding& adding, PassHooks hooks = {});
+  // Computes what a batch of held-out data comes to, with all parameters there; takes no gradient.
+  // Default: a pass whose gradient is dropped. Errors: as Model::pass().
+  virtual Result<MicroBatchResult> evaluate(const Working& working, const Batch& batch);
   // Makes the gradient of the next batch count as zero.
   void drop_gradient() { drop_ = true; }
   // The last make() handed over the gradient of the loss times 2^scale().

@@ -14,6 +14,11 @@ HostMaker::HostMaker(const Model& model, const Layout& layout, Device& device,
   there_ = Array<float>(device, layout.largest_part());
 }
 
+Result<MicroBatchResult> HostMaker::evaluate(const Working& working, const Batch& batch) {
+  if (!here_ || !model_.evaluates()) return GradientMaker::evaluate(working, batch);
+  return model_.evaluate({working.parameters, layout().elements()}, batch, *workspace_);
+}
+
 Result<MicroBatchResult> HostMaker::pass(const Batch& batch) {
   return model_.pass(layout(), *this, batch, *workspace_, *this);
 }

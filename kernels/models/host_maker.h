@@ -18,6 +18,8 @@ class HostMaker : public GradientMaker, private PartSource, private GradientSink
   // Takes batches of exactly `sequences`.
   HostMaker(const Model& model, const Layout& layout, Device& device, std::uint32_t sequences);
 
+  Result<MicroBatchResult> evaluate(const Working& working, const Batch& batch) override;
+
  private:
   Result<MicroBatchResult> pass(const Batch& batch) override;
   const float* acquire(PartId part) override;

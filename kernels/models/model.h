@@ -91,6 +91,8 @@ class Model {
   // Computes the loss alone; same bits as forward_backward's. Default: that, gradient and all.
   virtual Result<MicroBatchResult> evaluate(std::span<const float> parameters, const Batch& batch,
                                             Workspace& workspace) const;
+  // Whether evaluate() is cheaper than a pass, and the same.
+  virtual bool evaluates() const { return false; }
 };
 
 // Makes a model. isa: "reference", "avx2", "avx512", or "auto" for the best of this

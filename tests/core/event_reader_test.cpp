@@ -100,8 +100,9 @@ TEST_CASE("events: what is read is what was written") {
     CHECK(event_text(*again) == text);
     equal += *again == event;
   }
-  // A step, an end and an epoch with what is not finite, and three texts that are not UTF-8.
-  CHECK(samples::events().size() - equal == 6);
+  // A step, an end, an epoch and two evaluations with what is not finite, and three texts that are not
+  // UTF-8.
+  CHECK(samples::events().size() - equal == 8);
 }
 
 TEST_CASE("events: fields that nobody knows are passed over, and kinds too") {

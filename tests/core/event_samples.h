@@ -99,6 +99,8 @@ inline std::vector<Event> events() {
       event::StepPassed{
           {kMax - 1, 5e-324, 2.4560000000000004, 1, false, 1, {0, 1}}, {kMax, kMax}, 1, 0},
       event::StepPassed{{7, 1, 2.0, 20, false, 77}, epoch, 2, 12.5, false, 0.00025},
+      event::Evaluated{4, 0.1, {0.25, nan}},
+      event::Evaluated{kMax, nan},
       event::LedgerPassed{4, epoch, {{0, 5}, {1, kMax}}},
       event::LedgerPassed{5, epoch, {}},
       event::LeaderElected{3, 1, 4711, 300},

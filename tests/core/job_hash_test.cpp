@@ -56,6 +56,7 @@ TEST_CASE("the state hash is of what reaches a bit of the state") {
   CHECK(same_after([](Job& j) { j.steps = 500; }));
   CHECK(same_after([](Job& j) { j.checkpoint = {"/c", 5, 1}; }));
   CHECK(same_after([](Job& j) { j.digest_every = 3; }));
+  CHECK(same_after([](Job& j) { j.evaluate = {.path = "/e", .every = 5}; }));
   CHECK(same_after([](Job& j) { j.replicas = 1; }));
   CHECK(same_after([](Job& j) { j.recompute = true, j.offload = Offload::kMoments; }));
   CHECK(same_after([](Job& j) { j.lease_ms = 77; }));

@@ -375,6 +375,39 @@ TEST_CASE("[checkpoint]: off without the section, and checked with it") {
         std::string::npos);
 }
 
+TEST_CASE("[evaluate]: off without the section, and checked with it") {
+  CHECK(!parse_job(kGood, ".").value().evaluate.on());
+  const auto section = [](const std::string& keys) { return kGood + "[evaluate]\n" + keys; };
+  const auto read = parse_job(section("path = \"core\"\nevery = 20\nbatches = 3\n"), ".");
+  REQUIRE_MESSAGE(read, read.error().text());
+  const Job& job = read.value();
+  CHECK(job.evaluate == EvaluateSpec{.path = (std::filesystem::current_path() / "core").string(),
+                                     .every = 20,
+                                     .batches = 3});
+  CHECK(parse_job(format_job(job), "/").value() == job);
+  Job other = job;
+  other.evaluate.path = "/elsewhere";
+  CHECK(job_hash(other) == job_hash(job));
+  other.evaluate.every = 10;
+  CHECK(job_hash(other) != job_hash(job));
+  const std::pair<const char*, const char*> wrong[] = {
+      {"every = 20\n", "path is missing; [evaluate].path"},
+      {"path = \"core\"\n", "every is missing; [evaluate].every"},
+      {"path = \"core\"\nevery = 0\n", "every must be an integer from 1"},
+      {"path = \"core\"\nevery = 1\nbatches = 5000\n", "batches must be an integer from 1 to 4096"},
+      {"path = \"core\"\nevery = 1\nsamples = 5\n", "samples does not apply to a model of kind"},
+      {"path = \"no such thing\"\nevery = 1\n", "path must be a file or folder"},
+  };
+  for (const auto& [keys, why] : wrong) {
+    const std::string error = error_of(section(keys));
+    CHECK_MESSAGE(error.find(why) != std::string::npos, error);
+  }
+  CHECK(error_of(kGood + "[validation]\n").find("here it is the section [evaluate]") !=
+        std::string::npos);
+  Job brought = job;  // one that a program makes, for a model of its own
+  CHECK(validate_training(brought));
+}
+
 TEST_CASE("[data] of an application's model is a path of this machine, and no part of the hash") {
   const auto text = [](const std::string& data) {
     return "[job]\nname = \"own\"\nsteps = 5\n[model]\nkind = \"own\"\nname = "

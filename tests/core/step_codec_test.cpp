@@ -21,7 +21,8 @@ TEST_CASE("step codec: records, votes and ledgers come back as they were sent") 
     CHECK(same(decode_record(encode_record(record)).value(), record));
     const Vote vote = random.vote();
     CHECK(same(decode_vote(encode_vote(vote)).value(), vote));
-    const auto rows = random.progress().ledger;
+    auto rows = random.progress().ledger;
+    for (LedgerRow& row : rows) row.held_out.assign(random.below(4), 0.5);
     CHECK(same(decode_ledger(encode_ledger(rows)).value(), rows));
   }
 }
@@ -30,9 +31,9 @@ TEST_CASE("step codec: records, votes and ledgers come back as they were sent") 
 // they are longer than what follows, or than a vote may be.
 TEST_CASE("step codec: what is cut, longer or says a wrong size is refused") {
   Maker random(1);
-  const Bytes whole[] = {
-      encode_record(random.progress().record), encode_vote(random.vote()),
-      encode_ledger({LedgerRow{1, 2, 3, 4, true, {}, 9}, LedgerRow{5, 6, 7, 8, false, {}, 10}})};
+  const Bytes whole[] = {encode_record(random.progress().record), encode_vote(random.vote()),
+                         encode_ledger({LedgerRow{1, 2, 3, 4, true, {}, 9, {0.5, 0.25}},
+                                        LedgerRow{5, 6, 7, 8, false, {}, 10}})};
   const auto refused = [](std::size_t kind, ByteView bytes) {
     if (kind == 0) return !decode_record(bytes);
     return kind == 1 ? !decode_vote(bytes) : !decode_ledger(bytes);

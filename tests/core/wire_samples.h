@@ -29,10 +29,10 @@ namespace starling::samples {
 SAMPLE_FIELDS(EpochId, a, b)
 SAMPLE_FIELDS(Incarnation, a, b)
 SAMPLE_FIELDS(SegmentRange, a, b)
-SAMPLE_FIELDS(LedgerRow, a, b, c, d, e, f, g)
+SAMPLE_FIELDS(LedgerRow, a, b, c, d, e, f, g, h)
 SAMPLE_FIELDS(Difference, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(LossScale, a, b)
-SAMPLE_FIELDS(StepRecord, a, b, c, d, e, f, g, h, i)
+SAMPLE_FIELDS(StepRecord, a, b, c, d, e, f, g, h, i, j)
 SAMPLE_FIELDS(Vote, a, b, c, d, e, f, g, h, i, j)
 SAMPLE_FIELDS(Member, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(Move, a, b, c, d)
@@ -45,7 +45,7 @@ SAMPLE_FIELDS(Progress, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(Leave, a)
 SAMPLE_FIELDS(Notice, a, b, c, d)
 SAMPLE_FIELDS(Death, a, b, c, d)
-SAMPLE_FIELDS(Finished, a, b, c, d)
+SAMPLE_FIELDS(Finished, a, b, c, d, e)
 SAMPLE_FIELDS(Welcome, a, b)
 SAMPLE_FIELDS(Refused, a)
 SAMPLE_FIELDS(Fenced, a)
@@ -230,7 +230,10 @@ class Maker {
   void fill(Progress& p) {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(p));
     p.world %= 4097;
-    for (auto& row : p.ledger) row.micro_batch = MicroBatch(row.micro_batch % (1u << 20));
+    for (auto& row : p.ledger) {
+      row.micro_batch = MicroBatch(row.micro_batch % (1u << 20));
+      row.held_out.clear();  // between members alone
+    }
   }
   void fill(SegmentDigest& d) {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(d));

@@ -43,6 +43,37 @@ TEST_CASE("step work: a share is done when everything of it is in the accumulato
   CHECK(six.work.share_rows()[0] == row_of(0));
 }
 
+// Goal: an evaluation is the same however its batches are shared. Method: numbers whose sum in doubles
+// depends on the order, in rows that arrive in another order; one batch that is not finite.
+TEST_CASE("step work: the record has the exact means of held-out batches") {
+  const std::vector<std::vector<double>> batches = {{1e17, 1}, {}, {1, 2, -1e17, 4},
+                                                    {3, 1},    {}, {}};
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const bool backwards : {false, true}) {
+    StepWork work(6, 2);
+    work.open();
+    work.deal(std::vector<Rank>(6, 0), 0);
+    for (MicroBatch i = 0; i < 6; ++i) {
+      LedgerRow row = row_of(backwards ? MicroBatch(5 - i) : i);
+      row.held_out = batches[row.micro_batch];
+      work.enter(row);
+    }
+    CHECK(work.record(3).evaluation == std::vector<double>{1, 2});
+    LedgerRow row = row_of(5);
+    row.held_out = {nan, 2};
+    work.enter(row);
+    const auto other = work.record(3);
+    REQUIRE(other.evaluation.size() == 2);
+    CHECK(std::isnan(other.evaluation[0]));
+    CHECK(other.evaluation[1] == 2);
+    CHECK_FALSE(other.skipped);
+  }
+  StepWork none(1);
+  none.open();
+  none.enter(row_of(0));
+  CHECK(none.record(0).evaluation.empty());
+}
+
 TEST_CASE("step work: a worker without a share has done it") {
   Six six;
   six.deal({1, 1, 1, 2, 2, 2});

@@ -44,6 +44,27 @@ TEST_CASE("worker: who has finished has the trained model when the end is told")
   CHECK_FALSE(exit.leaving);
 }
 
+// Goal: no job that evaluates ends without an evaluation of its last version, whoever is lost.
+TEST_CASE("worker: rank 0 evaluates the last version before it finishes, and only once") {
+  OneWorker one;
+  WorkerConfig config = OneWorker::config({});
+  config.steps = kSteps;
+  config.evaluates = true;
+  one.worker = Worker(config);
+  one.begin();
+  for (Version v = 0; v < kSteps; ++v) one.pass(kFirst, v);
+  CHECK(one.count<worker_command::Evaluate>() == 1);
+  CHECK(one.count<worker_command::ComputeDigest>() == 0);
+  for (Version v = 0; v < kSteps; ++v) one.receive(Noted{v});
+  one.forget();
+  one.on(worker_event::Evaluated{kSteps, {0.5, 2}});
+  CHECK(one.count<worker_command::ComputeDigest>() == 1);
+  one.on(DigestReady{kFirst, kSteps, {1, 2}, {3, 4}});
+  REQUIRE(one.said<Finished>().size() == 1);
+  CHECK(one.said<Finished>()[0].evaluation == std::vector<double>{0.5, 2});
+  CHECK(one.count<worker_command::Evaluate>() == 0);
+}
+
 // Others hear of the end first, and go.
 TEST_CASE("worker: who has finished and sees a connection close has the trained model") {
   OneWorker one = one_of_two_steps();

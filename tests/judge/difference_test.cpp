@@ -55,6 +55,27 @@ TEST_CASE("the first version at which two runs part") {
   CHECK(end.same_end == false);
 }
 
+TEST_CASE("evaluations of two runs are compared where both have one") {
+  const auto with = [](const std::string& loss, const std::string& metrics) {
+    return changed([=](Lines& l) {
+      l.insert(l.begin() + 14,
+               R"({"t":2,"ev":"evaluation","version":2,"loss":)" + loss + metrics + "}");
+    });
+  };
+  const History a = with("4.7", R"(,"metrics":[0.5])");
+  CHECK(compare(a, good()).evaluations == 0);
+  CHECK_FALSE(compare(a, good()).first);
+  CHECK(compare(a, a).evaluations == 1);
+  CHECK_FALSE(compare(a, a).first);
+  const auto loss = compare(a, with("4.8", R"(,"metrics":[0.5])"));
+  REQUIRE(loss.first);
+  CHECK(loss.first->what == "held-out loss");
+  CHECK(loss.first->version == 2);
+  const auto metric = compare(a, with("4.7", R"(,"metrics":[0.25])"));
+  REQUIRE(metric.first);
+  CHECK(metric.first->what == "held-out metric 0");
+}
+
 TEST_CASE("a shorter run is compared as far as it goes") {
   const Comparison c = compare(good(), changed([](Lines& l) { l.resize(17); }));
   CHECK_FALSE(c.first);

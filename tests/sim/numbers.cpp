@@ -66,6 +66,9 @@ Contribution Numbers::contribution(Version step, MicroBatch m, std::uint64_t par
   out.row.loss = static_cast<double>(random.next() >> 20) * 0x1p-40;
   out.row.tokens = random.range(1, 1000);
   out.row.metrics = {static_cast<double>(out.row.tokens) / 8, static_cast<double>(m)};
+  if (step % 2 == 1 && m % 2 == 1)  // a step that evaluates, a micro-batch with held-out batches
+    for (std::uint64_t i = 0; i <= m; ++i)
+      out.row.held_out.push_back(evaluation(mix64(params_hash, m + i)).front());
   if (!out.row.finite && random.chance(0.5))
     out.row.loss = std::numeric_limits<double>::quiet_NaN();
   const auto unlucky = static_cast<SegmentId>(random.below(layout_.segments()));
@@ -121,6 +124,10 @@ Digest Numbers::digest_of(SegmentId segment, const SegmentState& state) {
   return {low, mix64(low)};
 }
 
+std::vector<double> Numbers::evaluation(std::uint64_t params_hash) {
+  return {static_cast<double>(mix64(params_hash, 6) >> 20) * 0x1p-40};
+}
+
 Reference::Reference(const Numbers& numbers) {
   const Layout& layout = numbers.layout();
   std::vector<SegmentState> state;
@@ -138,7 +145,8 @@ Reference::Reference(const Numbers& numbers) {
     record.version = v;
     if (v > 0) record.scale = records_[v - 1].scale;
     record.scale = next_scale(numbers.loss_scale(), record.scale, v > 0 && records_[v - 1].skipped);
-    ExactSum loss, norm;
+    ExactSum loss, norm, held_out;
+    std::size_t batches = 0;
     double sum_of_numbers = 0;
     rows_.emplace_back();
     for (MicroBatch m = 0; m < numbers.micro_batches(); ++m) {
@@ -149,6 +157,8 @@ Reference::Reference(const Numbers& numbers) {
       record.tokens += c.row.tokens;
       sum_of_numbers += m;
       record.skipped |= !c.row.finite;
+      for (const double value : c.row.held_out) held_out.add(value);
+      batches += c.row.held_out.size();
       rows_.back().push_back(c.row);
     }
     record.metrics = {static_cast<double>(record.tokens) / 8 / numbers.micro_batches(),
@@ -157,6 +167,7 @@ Reference::Reference(const Numbers& numbers) {
                                  : loss.value() / numbers.micro_batches();
     for (SegmentId s = 0; s < layout.segments(); ++s)
       numbers.add_norm(norm, std::span(total).subspan(std::size_t{s} * kBlock, kBlock));
+    if (batches > 0) record.evaluation = {held_out.value() / static_cast<double>(batches)};
     record.norm = std::sqrt(norm.value());
     records_.push_back(record);
     for (SegmentId s = 0; s < layout.segments(); ++s)

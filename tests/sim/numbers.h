@@ -56,6 +56,8 @@ class Numbers {
   // Other numbers with another scale of the loss.
   Contribution contribution(Version step, MicroBatch m, std::uint64_t params_hash,
                             LossScale scale) const;
+  // Of all held-out batches with these parameters.
+  static std::vector<double> evaluation(std::uint64_t params_hash);
   // `side`: the entries of this segment, any order.
   std::uint64_t total_hash(std::span<const std::int32_t> total, std::vector<SideEntry> side) const;
   void add_norm(ExactSum& norm, std::span<const std::int32_t> total) const;

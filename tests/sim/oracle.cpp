@@ -175,7 +175,8 @@ void Oracle::check_record(const StepRecord& record, const char* where) {
   const bool same = same_bits(record.loss, expected.loss) &&
                     same_bits(record.norm, expected.norm) && record.tokens == expected.tokens &&
                     record.skipped == expected.skipped && record.metrics == expected.metrics &&
-                    record.scale == expected.scale && record.digest == digest_due(record.version);
+                    record.scale == expected.scale && record.evaluation == expected.evaluation &&
+                    record.digest == digest_due(record.version);
   const auto [hash, first] = ledger_hashes_.emplace(record.version, record.ledger_hash);
   if (!same || hash->second != record.ledger_hash)
     violated("P1: the record of step " + std::to_string(record.version) + " in " + where +

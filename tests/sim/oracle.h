@@ -102,6 +102,7 @@ class Oracle {
   void check_entry(const WorkerProcess& p, Life& life);
   void check_way(const WorkerProcess& p, const elastic::worker_command::OpenStep& step);
   void check_record(const StepRecord& record, const char* where);
+  void check_evaluation(const event::Evaluated& evaluation);
   Digest digest_due(Version v) const;  // what the record of step v has to say
   // No step follows this version: the job's last, or one that a skipped step made where that ends it.
   bool last(Version version) const;
@@ -145,6 +146,7 @@ class Oracle {
   std::uint64_t begun_again_ = 0;
   Version reached_ = 0;
   bool planted_ = false;
+  bool last_evaluated_ = false;  // and an observer was told
   std::map<Version, std::uint64_t> ledger_hashes_;
   // Steps with all rows: the lives that said so, and what reached an observer.
   std::map<Version, std::vector<const WorkerProcess*>> said_;

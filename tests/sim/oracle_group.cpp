@@ -341,6 +341,8 @@ void Oracle::take_end(const JobEnded& end) {
     violated("P1: the final parameters' digest differs");
   if (steps > 0 && !same_bits(end.loss, reference_.record(steps - 1).loss))
     violated("P1: the final loss differs");
+  if (world_.settings().evaluates && !last_evaluated_)
+    violated("the job ends, and no observer was told of the last version's evaluation");
   check_told();
 }
 
@@ -386,9 +388,23 @@ void Oracle::check_last_words(const WorkerProcess& p) {
       violated("P2: " + name(p) + " goes, and no observer was told of step " + std::to_string(v));
 }
 
+// Of the parameters that a step begins with, or of those of the end.
+void Oracle::check_evaluation(const event::Evaluated& e) {
+  const std::vector<double> values{e.loss};
+  const bool of_step =
+      e.version < numbers_.steps() && values == reference_.record(e.version).evaluation;
+  const bool of_end =
+      last(e.version) && values == Numbers::evaluation(reference_.params_hash(e.version));
+  if (!of_step && !of_end)
+    violated("P1: the evaluation of version " + std::to_string(e.version) +
+             " differs from the undisturbed run's");
+  last_evaluated_ = last_evaluated_ || of_end;
+}
+
 void Oracle::told(const Event& event) {
   if (const auto* e = std::get_if<event::StepPassed>(&event)) check_record(e->record, "an event");
   if (const auto* e = std::get_if<event::LedgerPassed>(&event)) told_.insert(e->version);
+  if (const auto* e = std::get_if<event::Evaluated>(&event)) check_evaluation(*e);
   if (std::holds_alternative<event::Warning>(event)) world_.count("warning");
   if (const auto* e = std::get_if<event::Exposed>(&event); e && e->segments > 0)
     world_.count("exposure");

@@ -67,6 +67,7 @@ struct Settings {
   std::uint64_t digest_every = 2;
   LossScaleRule loss_scale;
   bool stop_on_nonfinite = false;
+  bool evaluates = false;     // the last version, at the end
   std::uint32_t recheck = 0;  // elastic::RecheckRule
   Version recheck_first = 0;
   // Checkpoints.

@@ -117,6 +117,7 @@ void draw_loss_scale(Settings& s) {
 // As above: from dice of its own.
 void draw_end(Settings& s) {
   Random random(s.seed, /*purpose=*/8);
+  s.evaluates = s.seed % 2 == 0;
   s.stop_on_nonfinite = random.chance(0.125);
   if (random.chance(0.0625)) s.faults.end_at = random.range(50 * kMs, 2 * kSecond);
 }

@@ -157,6 +157,7 @@ struct EventText {
   std::string operator()(const DigestReady& e) const {
     return line("digest ready", e.epoch, e.version);
   }
+  std::string operator()(const Evaluated& e) const { return line("evaluated v") << e.version; }
   std::string operator()(const Start&) const { return "start"; }
   std::string operator()(const Tick&) const { return "tick"; }
 };
@@ -184,6 +185,7 @@ struct CommandText {
     return line("compute v") << version(c.version) << " " << list(c.micro_batches) << " again "
                              << list(c.again);
   }
+  std::string operator()(const Evaluate& c) const { return line("evaluate v") << c.version; }
   std::string operator()(const Compare& c) const { return line("compare", c.epoch, c.version); }
   std::string operator()(const OpenStep& c) const {
     return line("open step", c.epoch, c.version) << " path " << c.attempt;

@@ -26,6 +26,18 @@ void WorkerProcess::run(const Compute& c) {
   compute_next();
 }
 
+// As long as a micro-batch takes at most.
+void WorkerProcess::run(const Evaluate& c) {
+  world_.after(world_.settings().compute.high, [this, c] {
+    when_not_hung([this, c] {
+      submit([this, c] {
+        world_.count("last version evaluated");
+        handle(Evaluated{c.version, Numbers::evaluation(Numbers::hash_of(store_.params))});
+      });
+    });
+  });
+}
+
 void WorkerProcess::compute_next() {
   if (computing_ || (queue_.empty() && again_.empty())) return;
   const bool again = queue_.empty();

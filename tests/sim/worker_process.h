@@ -126,6 +126,7 @@ class WorkerProcess : private actors::ExecutorOwner {
   void run(const elastic::worker_command::StartGather& c);
   void run(const elastic::worker_command::ComputeDigest& c) { executor_.execute(c); }
   void run(const elastic::worker_command::WriteCheckpoint& c);
+  void run(const elastic::worker_command::Evaluate& c);
   void run(const elastic::worker_command::Exit& c);
 
   void later(Micros delay, elastic::WorkerEvent event);

@@ -155,7 +155,8 @@ Result<int> audit_one(const AuditCommand& command) {
 }
 
 void show_comparison(const audit::Comparison& c) {
-  const auto compared = counted(c.steps, "step") + " and " + counted(c.digests, "digest");
+  const auto compared = counted(c.steps, "step") + " and " + counted(c.digests, "digest") +
+                        (c.evaluations ? ", " + counted(c.evaluations, "evaluation") : "");
   if (!c.first) {
     std::printf("same: %s compared\n", compared.c_str());
   } else {
@@ -218,6 +219,7 @@ Result<int> audit_two(const AuditCommand& command) {
     json["same"] = !c.first;
     json["steps"] = c.steps;
     json["digests"] = c.digests;
+    if (c.evaluations) json["evaluations"] = c.evaluations;
     if (c.same_state) json["same_state"] = *c.same_state;
     if (c.first)
       json["first"] = {{"version", c.first->version},

@@ -10,6 +10,7 @@
 #include "core/base/file_system.h"
 #include "core/base/keys.h"
 #include "core/data/dataset.h"
+#include "core/data/held_out.h"
 #include "core/job/groups.h"
 #include "core/job/job.h"
 #include "core/job/script_words.h"
@@ -67,6 +68,13 @@ int check_job(const std::string& file) {
     std::printf("warning: %s: no worker can begin here\n", device.error().text().c_str());
   if (const std::string remark = data.value()->remark(); !remark.empty())
     std::printf("warning: %s\n", remark.c_str());
+  if (job.value().evaluate.on()) {
+    const auto held_out = HeldOut::open(job.value());
+    if (!held_out) return fail(held_out.error());
+    std::printf("held out: %u batches of %u samples, tried every %llu steps and at the end\n",
+                held_out.value()->batches(), job.value().micro_batch_sequences,
+                static_cast<unsigned long long>(job.value().evaluate.every));
+  }
   const Layout layout(model.value()->tensors());
   if (const auto fit = check_groups(job.value().optimizer, layout.tensors()); !fit)
     return fail(fit.error());

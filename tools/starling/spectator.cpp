@@ -34,6 +34,7 @@ void Spectator::show(const Event& event) {
                           e.record.skipped, e.ms});
           },
           [&](const event::EpochFormed& e) { show_epoch(e); },
+          [&](const event::Evaluated& e) { show_evaluation(e); },
           [&](const event::WorkerChanged& e) {
             // Later the epoch says which workers have come.
             if (e.what != WorkerChange::kJoined || !epoch_seen())
@@ -89,6 +90,21 @@ bool Spectator::count(const event::StepPassed& step) {
   last_ = record.version;
   world_ = step.world;
   return true;
+}
+
+void Spectator::show_evaluation(const event::Evaluated& evaluation) {
+  if (evaluated_ && evaluation.version <= *evaluated_) return;  // every member tells it
+  evaluated_ = evaluation.version;
+  char text[96];
+  std::snprintf(text, sizeof text, "step %llu/%llu  held-out loss %.4f",
+                static_cast<unsigned long long>(evaluation.version),
+                static_cast<unsigned long long>(line_.steps()), evaluation.loss);
+  std::string line = text;
+  for (const double metric : evaluation.metrics) {
+    std::snprintf(text, sizeof text, "  %.4f", metric);
+    line += text;
+  }
+  say(line);
 }
 
 std::string Spectator::doubt() const {

@@ -41,6 +41,7 @@ class Spectator {
 
  private:
   void show_epoch(const event::EpochFormed& epoch);
+  void show_evaluation(const event::Evaluated& evaluation);
   bool count(const event::StepPassed& step);  // false: another member told it before
 
   ProgressLine line_;
@@ -50,6 +51,7 @@ class Spectator {
   Version doubted_from_ = kNoVersion;
   std::uint64_t mismatches_ = 0;
   bool epoch_seen_ = false;
+  std::optional<Version> evaluated_;  // shown
 };
 
 }  // namespace starling::tools

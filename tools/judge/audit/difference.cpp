@@ -1,5 +1,6 @@
 #include "tools/judge/audit/difference.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <map>
@@ -19,7 +20,8 @@ bool neutral(const std::string& key) {
   for (const char* of_script :
        {"script", "module", "arguments", "text", "at", "earlier", "started"})
     if (key == std::string("model.") + of_script) return true;
-  return key.rfind("elastic.", 0) == 0 || key.rfind("checkpoint.", 0) == 0;
+  return key.rfind("elastic.", 0) == 0 || key.rfind("checkpoint.", 0) == 0 ||
+         key.rfind("evaluate.", 0) == 0;
 }
 
 // Returns the steps of warm-up and cosine: 0 means the job's.
@@ -61,6 +63,7 @@ namespace {
 struct State {
   std::map<Version, const StepFact*> steps;
   std::map<Version, std::string> digests;
+  std::map<Version, const EvaluationFact*> evaluations;
 };
 
 State state_of(const History& history) {
@@ -69,6 +72,7 @@ State state_of(const History& history) {
     state.steps.emplace(step.version, &step);
     if (!step.digest.empty()) state.digests.emplace(step.version, step.digest);
   }
+  for (const EvaluationFact& e : history.evaluations) state.evaluations.emplace(e.version, &e);
   for (const DoneFact& done : history.done) state.digests.emplace(done.version, done.digest);
   return state;
 }
@@ -98,6 +102,30 @@ std::optional<Difference> step_difference(const StepFact& a, const StepFact& b) 
   return std::nullopt;
 }
 
+std::optional<Difference> evaluation_difference(const EvaluationFact& a, const EvaluationFact& b) {
+  if (!same_bits(a.loss, b.loss))
+    return Difference{a.version, "held-out loss", exact(a.loss), exact(b.loss)};
+  for (std::size_t i = 0; i < std::max(a.metrics.size(), b.metrics.size()); ++i) {
+    const bool both = i < a.metrics.size() && i < b.metrics.size();
+    if (both && same_bits(a.metrics[i], b.metrics[i])) continue;
+    const auto shown = [i](const EvaluationFact& e) {
+      return i < e.metrics.size() ? exact(e.metrics[i]) : std::string("none");
+    };
+    return Difference{a.version, "held-out metric " + std::to_string(i), shown(a), shown(b)};
+  }
+  return std::nullopt;
+}
+
+// Evaluations over other batches, or of other metrics, are others.
+bool same_evaluations(const StartFact& a, const StartFact& b) {
+  return std::ranges::all_of(
+      std::vector<std::string>{"evaluate.batches", "evaluate.samples", "evaluate.metrics"},
+      [&](const std::string& key) {
+        const auto x = a.job.find(key), y = b.job.find(key);
+        return (x == a.job.end() ? "" : x->second) == (y == b.job.end() ? "" : y->second);
+      });
+}
+
 }  // namespace
 
 Comparison compare(const History& a, const History& b) {
@@ -119,7 +147,10 @@ Comparison compare(const History& a, const History& b) {
   }
   const State of_a = state_of(a), of_b = state_of(b);
 
-  std::map<Version, bool> versions;  // of steps and digests that both have
+  const bool evaluations = same_evaluations(a.start, b.start);
+  std::map<Version, bool> versions;  // of steps, digests and evaluations that both have
+  for (const auto& [v, evaluation] : of_a.evaluations)
+    if (of_b.evaluations.count(v)) versions.emplace(v, true);
   for (const auto& [v, step] : of_a.steps)
     if (of_b.steps.count(v)) versions.emplace(v, true);
   for (const auto& [v, digest] : of_a.digests)
@@ -133,6 +164,11 @@ Comparison compare(const History& a, const History& b) {
       } else if (!result.first) {
         result.first = Difference{v, "digest", digest_a->second, digest_b->second};
       }
+    }
+    if (const auto x = of_a.evaluations.find(v), y = of_b.evaluations.find(v);
+        x != of_a.evaluations.end() && y != of_b.evaluations.end() && evaluations) {
+      ++result.evaluations;
+      if (!result.first) result.first = evaluation_difference(*x->second, *y->second);
     }
     const auto step_a = of_a.steps.find(v), step_b = of_b.steps.find(v);
     if (step_a == of_a.steps.end() || step_b == of_b.steps.end()) continue;

@@ -27,6 +27,7 @@ struct Comparison {
   std::vector<std::string> notes;
   std::uint64_t steps = 0;            // compared: told by both
   std::uint64_t digests = 0;          // compared: of the same version, final ones among them
+  std::uint64_t evaluations = 0;      // compared: of the same version
   std::optional<Version> same_state;  // the last version whose digests are equal before `first`
   std::optional<Difference> first;
   std::optional<bool> same_end;  // final digests; none: not both have one of one version

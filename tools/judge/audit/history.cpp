@@ -143,6 +143,18 @@ StepFact step_of(Fields& f) {
   return step;
 }
 
+EvaluationFact evaluation_of(Fields& f) {
+  EvaluationFact evaluation;
+  evaluation.version = Version(f.whole("version", kVersionMax));
+  evaluation.loss = f.number("loss");
+  if (!f.has("metrics")) return evaluation;
+  if (const Json* metrics = f.list("metrics"))
+    for (const Json& metric : *metrics)
+      evaluation.metrics.push_back(metric.is_number() ? metric.get<double>()
+                                                      : std::numeric_limits<double>::quiet_NaN());
+  return evaluation;
+}
+
 LedgerFact ledger_of(Fields& f) {
   LedgerFact ledger;
   ledger.version = Version(f.whole("version", kVersionMax));
@@ -224,6 +236,8 @@ void take_kind(const std::string& kind, Fields& f, History& h) {
     h.steps.push_back(at(line, step_of(f)));
   else if (kind == "ledger")
     h.ledgers.push_back(at(line, ledger_of(f)));
+  else if (kind == "evaluation")
+    h.evaluations.push_back(at(line, evaluation_of(f)));
   else if (kind == "epoch")
     h.epochs.push_back(at(line, epoch_of(f)));
   else if (kind == "worker")
@@ -287,7 +301,7 @@ Result<> HistoryReader::take(std::string_view text) {
     if (first != (kind == "start"))
       return bad(first ? "is not `start`, which comes first" : "is a second `start`");
     // A worker that left before the end may tell a step after it.
-    const bool late = kind == "step" || kind == "ledger";
+    const bool late = kind == "step" || kind == "ledger" || kind == "evaluation";
     if (!history_.done.empty() && !history_.after_done && !late)
       history_.after_done = history_.lines;
     take_kind(kind, fields, history_);
@@ -337,6 +351,10 @@ bool same(const StepFact& a, const StepFact& b) {
   return a.version == b.version && same(a.loss, b.loss) && same(a.norm, b.norm) &&
          a.tokens == b.tokens && a.skipped == b.skipped && a.ledger_hash == b.ledger_hash &&
          a.digest == b.digest && a.scale == b.scale;
+}
+bool same(const EvaluationFact& a, const EvaluationFact& b) {
+  return a.version == b.version && same(a.loss, b.loss) &&
+         std::ranges::equal(a.metrics, b.metrics, [](double x, double y) { return same(x, y); });
 }
 bool same(const LedgerFact& a, const LedgerFact& b) {
   return a.version == b.version && a.rows == b.rows;
@@ -432,6 +450,7 @@ Result<History> merge(std::vector<History> histories) {
     all.start.samples = std::max(all.start.samples, h.start.samples);
     append(all.steps, std::move(h.steps), file);
     append(all.ledgers, std::move(h.ledgers), file);
+    append(all.evaluations, std::move(h.evaluations), file);
     append(all.epochs, std::move(h.epochs), file);
     append(all.exposures, std::move(h.exposures), file);
     append(all.restarts, std::move(h.restarts), file);
@@ -456,6 +475,7 @@ Result<History> merge(std::vector<History> histories) {
   // A step may be told in the epoch in which it passed or where it was learned: take the first.
   unite(all.steps, [](const StepFact& s) { return std::pair(s.version, s.epoch); });
   unite(all.ledgers, [](const LedgerFact& l) { return std::pair(l.version, l.epoch); });
+  unite(all.evaluations, [](const EvaluationFact& e) { return e.version; });
   unite(all.epochs, [](const EpochFact& e) { return e.id; });
   unite(all.exposures, [](const ExposureFact& e) { return e.epoch; });
   unite(all.restarts, [](const RestartFact& r) { return r.lost; });

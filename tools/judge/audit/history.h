@@ -60,6 +60,13 @@ struct StepFact {
   Line line = 0;
 };
 
+struct EvaluationFact {
+  Version version = 0;
+  double loss = 0;
+  std::vector<double> metrics;
+  Line line = 0;
+};
+
 struct LedgerFact {
   Version version = 0;
   EpochId epoch;                                           // in which it passed
@@ -127,6 +134,7 @@ struct History {
   StartFact start;
   std::vector<StepFact> steps;  // all lists in the order of the file
   std::vector<LedgerFact> ledgers;
+  std::vector<EvaluationFact> evaluations;
   std::vector<EpochFact> epochs;
   std::vector<ExposureFact> exposures;
   std::vector<RestartFact> restarts;

@@ -95,6 +95,11 @@ void check_records(const Index& run, Case& p1) {
                               : "two records of step " + number(step.version) +
                                     " differ; the first is in " + line_text(first.line));
   }
+  std::map<Version, Line> evaluated;
+  for (const EvaluationFact& e : run.h.evaluations)
+    if (const auto [first, added] = evaluated.emplace(e.version, e.line); !added)
+      p1.refute(e.line, "a second evaluation of version " + number(e.version) +
+                            "; the first is in " + line_text(first->second));
   const std::uint64_t every = run.h.start.job_number("elastic.digest_every").value_or(0);
   const std::uint64_t tokens = run.h.start.tokens_per_step;
   Version next = run.begin;
