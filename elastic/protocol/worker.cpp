@@ -21,7 +21,7 @@ constexpr std::uint64_t kSilentRetries = 4;  // so many without a word: no coord
 
 Worker::Worker(WorkerConfig config)
     : config_(config),
-      work_(config.micro_batches),
+      work_(config.micro_batches, config.evaluation_width),
       speed_(config.probe_after),
       checkpoint_(config.checkpoint_every, config.steps) {
   STARLING_CHECK(config_.probe_after > 0);

@@ -1,8 +1,10 @@
 #include "tests/sim/numbers.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <tuple>
@@ -68,7 +70,8 @@ Contribution Numbers::contribution(Version step, MicroBatch m, std::uint64_t par
   out.row.metrics = {static_cast<double>(out.row.tokens) / 8, static_cast<double>(m)};
   if (step % 2 == 1 && m % 2 == 1)  // a step that evaluates, a micro-batch with held-out batches
     for (std::uint64_t i = 0; i <= m; ++i)
-      out.row.held_out.push_back(evaluation(mix64(params_hash, m + i)).front());
+      std::ranges::copy(evaluation(mix64(params_hash, m + i)),
+                        std::back_inserter(out.row.held_out));
   if (!out.row.finite && random.chance(0.5))
     out.row.loss = std::numeric_limits<double>::quiet_NaN();
   const auto unlucky = static_cast<SegmentId>(random.below(layout_.segments()));
@@ -125,7 +128,8 @@ Digest Numbers::digest_of(SegmentId segment, const SegmentState& state) {
 }
 
 std::vector<double> Numbers::evaluation(std::uint64_t params_hash) {
-  return {static_cast<double>(mix64(params_hash, 6) >> 20) * 0x1p-40};
+  return {static_cast<double>(mix64(params_hash, 6) >> 20) * 0x1p-40,
+          static_cast<double>(mix64(params_hash, 7) >> 20) * 0x1p-30};
 }
 
 Reference::Reference(const Numbers& numbers) {
@@ -145,8 +149,9 @@ Reference::Reference(const Numbers& numbers) {
     record.version = v;
     if (v > 0) record.scale = records_[v - 1].scale;
     record.scale = next_scale(numbers.loss_scale(), record.scale, v > 0 && records_[v - 1].skipped);
-    ExactSum loss, norm, held_out;
-    std::size_t batches = 0;
+    ExactSum loss, norm;
+    std::array<ExactSum, kEvaluationWidth> held_out;
+    std::size_t numbers_held_out = 0;
     double sum_of_numbers = 0;
     rows_.emplace_back();
     for (MicroBatch m = 0; m < numbers.micro_batches(); ++m) {
@@ -157,8 +162,8 @@ Reference::Reference(const Numbers& numbers) {
       record.tokens += c.row.tokens;
       sum_of_numbers += m;
       record.skipped |= !c.row.finite;
-      for (const double value : c.row.held_out) held_out.add(value);
-      batches += c.row.held_out.size();
+      for (const double value : c.row.held_out)
+        held_out[numbers_held_out++ % kEvaluationWidth].add(value);
       rows_.back().push_back(c.row);
     }
     record.metrics = {static_cast<double>(record.tokens) / 8 / numbers.micro_batches(),
@@ -167,7 +172,10 @@ Reference::Reference(const Numbers& numbers) {
                                  : loss.value() / numbers.micro_batches();
     for (SegmentId s = 0; s < layout.segments(); ++s)
       numbers.add_norm(norm, std::span(total).subspan(std::size_t{s} * kBlock, kBlock));
-    if (batches > 0) record.evaluation = {held_out.value() / static_cast<double>(batches)};
+    if (numbers_held_out > 0)
+      for (const ExactSum& sum : held_out)
+        record.evaluation.push_back(sum.value() /
+                                    static_cast<double>(numbers_held_out / kEvaluationWidth));
     record.norm = std::sqrt(norm.value());
     records_.push_back(record);
     for (SegmentId s = 0; s < layout.segments(); ++s)

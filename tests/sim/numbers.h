@@ -6,6 +6,7 @@
 //
 // Reference is the run that nothing disturbed: one worker, one loop, none of the code under test.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,7 +19,8 @@
 
 namespace starling::sim {
 
-inline constexpr Digest kFingerprint{1, 1};  // of every worker and checkpoint of the world
+inline constexpr std::size_t kEvaluationWidth = 2;  // loss and a metric
+inline constexpr Digest kFingerprint{1, 1};         // of every worker and checkpoint of the world
 
 // Of one segment. Weights stay in a skipped step, exponents move in every step.
 struct SegmentState {
@@ -56,7 +58,7 @@ class Numbers {
   // Other numbers with another scale of the loss.
   Contribution contribution(Version step, MicroBatch m, std::uint64_t params_hash,
                             LossScale scale) const;
-  // Of all held-out batches with these parameters.
+  // Loss and metric of a batch, and of all held-out batches, with these parameters.
   static std::vector<double> evaluation(std::uint64_t params_hash);
   // `side`: the entries of this segment, any order.
   std::uint64_t total_hash(std::span<const std::int32_t> total, std::vector<SideEntry> side) const;

@@ -390,7 +390,8 @@ void Oracle::check_last_words(const WorkerProcess& p) {
 
 // Of the parameters that a step begins with, or of those of the end.
 void Oracle::check_evaluation(const event::Evaluated& e) {
-  const std::vector<double> values{e.loss};
+  std::vector<double> values{e.loss};
+  values.insert(values.end(), e.metrics.begin(), e.metrics.end());
   const bool of_step =
       e.version < numbers_.steps() && values == reference_.record(e.version).evaluation;
   const bool of_end =

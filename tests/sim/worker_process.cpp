@@ -27,6 +27,7 @@ elastic::WorkerConfig config_of(const Settings& s) {
   config.probe_after = s.probe_after;
   config.loss_scale = s.loss_scale;
   config.evaluates = s.evaluates;
+  config.evaluation_width = kEvaluationWidth;
   config.stop_on_nonfinite = s.stop_on_nonfinite;
   config.recheck = {s.recheck, s.recheck_first, s.seed};
   config.bugs = s.bugs;
