@@ -113,7 +113,8 @@ Result<kernels::MicroBatchResult> PythonModel::Resources::compute(
     return ok();
   };
   const auto begun = Clock::now();
-  STARLING_TRY(reply, processes.ask_for_pass(space.process, batch_request(Ask::kPass, batch), map));
+  const Ask kind = batch.held_out ? Ask::kEvaluate : Ask::kPass;
+  STARLING_TRY(reply, processes.ask_for_pass(space.process, batch_request(kind, batch), map));
   const auto all = Clock::now() - begun;
 
   ByteReader reader(reply);
@@ -127,6 +128,7 @@ Result<kernels::MicroBatchResult> PythonModel::Resources::compute(
   if (!reader.good() || result.tokens > batch.sequences * std::uint64_t{1 << 20})
     return Error(Code::kUnavailable, "the script's process said what is no loss");
   result.finite = std::isfinite(result.loss);
+  if (batch.held_out) return result;  // no gradient was computed
   {
     const std::scoped_lock lock(mutex);
     ++times.passes;

@@ -9,7 +9,7 @@
 namespace starling::actors::script {
 namespace {
 
-constexpr std::uint32_t kBridgeVersion = 3;
+constexpr std::uint32_t kBridgeVersion = 4;
 
 // Answer is the first byte of a reply.
 enum class Answer : std::uint8_t { kDone = 0, kRaised = 1 };

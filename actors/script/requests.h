@@ -20,13 +20,14 @@ enum class Ask : std::uint8_t {
   kMap = 'm',
   kPass = 'p',
   kProve = 'v',
+  kEvaluate = 'e',
   kRead = 'd',
   kForget = 'f'
 };
 
 // first: micro-batch 0 of step 0; without sequences if it is not known.
 Bytes hello_request(const PythonSpec& spec, const Batch& first);
-// kind: kPass or kProve.
+// kind: kPass, kProve or kEvaluate.
 Bytes batch_request(Ask kind, const Batch& batch);
 
 // Returns what the process replied. Errors: kBadInput, with what the script raised; kUnavailable,

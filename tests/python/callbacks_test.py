@@ -242,6 +242,68 @@ def stop_is_asked_of_no_others_than_it_was(place):
         require("tells nothing of step 1" in str(why), str(why))
 
 
+def evaluation(version):
+    return {"ev": "evaluation", "version": version, "loss": 1.0 / version, "metrics": [0.5]}
+
+
+def evaluating(begins=0):
+    return {**start(begins), "job": JOB + "lease_ms = 1\n\n[evaluate]\nsamples = 8\nevery = 3\n"}
+
+
+class Evaluated(Heard):
+    def __init__(self, stop=None):
+        super().__init__(stop)
+        self.evaluations = []
+        self.callbacks.on_evaluate = self.evaluations.append
+
+    def watch(self, folder, resume=False):
+        watch = Watch(self.callbacks, folder.out, ("a", "b"), resume, evaluated=("accuracy",))
+        watch.expect()
+        return watch
+
+
+def a_step_has_its_evaluation_which_comes_with_the_next_one(place):
+    folder, heard = Folder(place), Evaluated()
+    watch = heard.watch(folder)
+    folder.put(evaluating(), step(0), step(1), step(2), step(3))
+    told(watch)
+    require(heard.numbers()[0] == [1, 2] and not heard.evaluations, f"before it is evaluated: {heard.numbers()}")
+    folder.put(evaluation(3))
+    told(watch)
+    require(heard.numbers()[0] == [1, 2, 3, 4], f"{heard.numbers()}")
+    require([(e.step, e.loss, e.metrics) for e in heard.evaluations] == [(3, 1 / 3, {"accuracy": 0.5})], "the evaluation")
+    require(heard.steps[2].evaluation == heard.evaluations[0] and heard.steps[3].evaluation is None, "of its step")
+    require(heard.steps[2].scalars()["validation.loss"] == 1 / 3, f"{heard.steps[2].scalars()}")
+    folder.put(step(4), step(5), step(6), step(7))  # a disk that took no line has left one out
+    told(watch)
+    require(heard.numbers()[0] == list(range(1, 9)), f"one is missing: {heard.numbers()}")
+    folder.put(step(8), evaluation(9), step(9))
+    told(watch)
+    require(heard.numbers()[0] == list(range(1, 10)), f"the last one: {heard.numbers()}")
+    folder.put(evaluation(10))
+    watch.finish(done=True)
+    require(heard.numbers()[0] == list(range(1, 11)) and [e.step for e in heard.evaluations] == [3, 9, 10], "the end")
+
+
+def who_goes_on_hears_the_evaluation_of_the_step_before(place):
+    folder, asked = Folder(place), []
+    first = Evaluated(lambda r: asked.append((r.step, r.evaluation is not None)))
+    watch = first.watch(folder)
+    folder.put(evaluating(), step(0), step(1), step(2))
+    watch.finish(done=False)
+    watch.close()
+    require(first.numbers()[0] == [1, 2], f"a step whose evaluation has not come: {first.numbers()}")
+    asked.clear()
+    heard = Evaluated(lambda r: asked.append((r.step, r.evaluation is not None)))
+    watch = heard.watch(folder, resume=True)
+    folder.put_aside()
+    folder.put(evaluating(3), step(3), evaluation(3), step(4))
+    told(watch)
+    watch.close()
+    require(heard.numbers()[0] == [3, 4, 5] and [e.step for e in heard.evaluations] == [3], f"{heard.numbers()}")
+    require(asked == [(1, False), (2, False), (3, True), (4, False), (5, False)], f"asked {asked}")
+
+
 def only_checkpoints_beyond_the_end_go(place):
     folder = place.path("ck")
     for name in ("step-000000010", "step-000000020", "step-000000030", "step-x", "mine"):
@@ -254,5 +316,7 @@ def only_checkpoints_beyond_the_end_go(place):
 
 main(steps_come_once_and_in_order_whatever_the_order_of_lines, records_have_names,
      a_schedule_that_is_not_known_has_no_rate, who_goes_on_is_told_what_nobody_was,
-     steps_that_a_run_does_otherwise_are_told_anew, what_a_function_raises_is_told_again_to_who_goes_on, stop_is_asked_of_every_step_and_nothing_is_told_after,
-     stop_is_asked_of_no_others_than_it_was, only_checkpoints_beyond_the_end_go)
+     steps_that_a_run_does_otherwise_are_told_anew, what_a_function_raises_is_told_again_to_who_goes_on,
+     stop_is_asked_of_every_step_and_nothing_is_told_after, stop_is_asked_of_no_others_than_it_was,
+     a_step_has_its_evaluation_which_comes_with_the_next_one, who_goes_on_hears_the_evaluation_of_the_step_before,
+     only_checkpoints_beyond_the_end_go)

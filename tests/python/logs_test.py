@@ -1,6 +1,7 @@
 """Where log= writes: each scalar once, also where a process that was killed is followed by another one. TensorBoard and
 W&B are stand-ins here; tests/pytorch/logs.py has their own readers."""
 import csv
+import dataclasses
 import os
 import sys
 import types
@@ -14,12 +15,12 @@ sys.path[:0] = [os.path.join(SOURCE, "tools", "python"), os.path.join(SOURCE, "t
 
 from starling import logs  # noqa: E402
 from starling.callbacks import Told  # noqa: E402
-from starling.records import StepEvent  # noqa: E402
+from starling.records import EvaluationRecord, StepEvent  # noqa: E402
 from starling.script import Refused  # noqa: E402
 
 
 def step(number, **metrics):
-    return StepEvent(number, 1.0 / number, 2.0, 0.5, 0.1 * number, 8, False, metrics, 2, 3.5)
+    return StepEvent(number, 1.0 / number, 2.0, 0.5, 0.1 * number, 8, False, metrics, workers=2, ms=3.5)
 
 
 def refusal(call):
@@ -55,6 +56,17 @@ def a_table_has_each_step_once_and_whole_lines(place):
     table.close(told)
     with open(path) as file:
         require(len(file.readlines()) == 2, "a run that begins anew has a table of its own")
+
+
+def a_table_has_columns_for_evaluations_that_not_every_step_has(place):
+    table, told = logs.Table(place.folder, ("validation.loss", "validation.accuracy")), Told(place.folder, False)
+    table.begin(told, False)
+    table.step(step(1), told)
+    table.step(dataclasses.replace(step(2), evaluation=EvaluationRecord(2, 0.25, {"accuracy": 0.5})), told)
+    table.close(told)
+    with open(place.path("steps.csv")) as file:
+        rows = list(csv.DictReader(file))
+    require([(r["validation.loss"], r["validation.accuracy"]) for r in rows] == [("", ""), ("0.25", "0.5")], f"{rows}")
 
 
 class Files:
@@ -212,6 +224,7 @@ def what_is_none_is_named_and_what_is_missing_too(place):
     require([type(w).__name__ for w in logs.writers(["csv", print], place.folder, "n", {})] == ["Table", "Function"], "kinds")
 
 
-main(a_table_has_each_step_once_and_whole_lines, tensorboard_has_each_scalar_once, wandb_goes_on_with_the_same_run,
+main(a_table_has_each_step_once_and_whole_lines, a_table_has_columns_for_evaluations_that_not_every_step_has,
+     tensorboard_has_each_scalar_once, wandb_goes_on_with_the_same_run,
      steps_of_another_course_are_cut, another_run_of_wandb_has_what_was_done_otherwise,
      what_is_none_is_named_and_what_is_missing_too)

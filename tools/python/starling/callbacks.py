@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Callable, Deque, Iterator, Mapping, Optional, Sequence
 
 from . import logs
-from .records import EVENTS, CheckpointRecord, Course, EpochRecord, InOrder, StepEvent, StepRecord, Tail, done_before, history
+from .records import (EVENTS, CheckpointRecord, Course, EpochRecord, EvaluationRecord, InOrder, StepEvent, StepRecord, Tail,
+                      done_before, history)
 from .script import Refused
 
 TOLD = "told.json"
 _TOLD_BYTES = 1024
 _AGAIN = "again"  # in it: [[last run, step], ..], of the steps that were told anew
+_LATE = 2  # steps that wait for an evaluation: a disk that took no lines has left it out where there are more
 
 
 @dataclass
@@ -30,13 +32,16 @@ class Callbacks:
     on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None
     stop: "Optional[Callable[[StepRecord], Any]]" = None
     log: Any = None
+    on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None
 
     def functions(self) -> "dict[str, Any]":
         return {"on_step": self.on_step, "on_epoch": self.on_epoch, "on_checkpoint": self.on_checkpoint,
-                "stop": self.stop}
+                "on_evaluate": self.on_evaluate, "stop": self.stop}
 
-    def check(self, checkpoint: "Optional[str]") -> None:
+    def check(self, checkpoint: "Optional[str]", evaluates: bool = True) -> None:
         """Raises Refused."""
+        if self.on_evaluate is not None and not evaluates:
+            raise Refused("on_evaluate is told of held-out data, and none are given: validation=")
         if self.stop is not None and not checkpoint:
             raise Refused("stop needs checkpoint=, a folder: the run goes back to the checkpoint before the step at which"
                           " it stops, as workers are further when stop is asked")
@@ -129,13 +134,16 @@ class Watch:
     waits for what the functions do."""
 
     def __init__(self, callbacks: Callbacks, out: str, metrics: "Sequence[str]", resume: bool,
-                 writers: "Sequence[logs.Writer]" = ()) -> None:
-        self._callbacks, self._out, self._metrics = callbacks, out, metrics
+                 writers: "Sequence[logs.Writer]" = (), evaluated: "Sequence[str]" = ()) -> None:
+        self._callbacks, self._out, self._metrics, self._evaluated = callbacks, out, metrics, evaluated
         self._told = Told(out, resume)
         self._writers = tuple(writers)
         self._queue: "Deque[Callable[[], None]]" = collections.deque()
         self._seen = 0  # steps that were looked at, in order
         self._checkpoint = 0  # of the newest that was looked at
+        # Steps that wait for the evaluation of the first of them, which is told with the step after it.
+        self._held: "Deque[tuple[StepEvent, Course]]" = collections.deque()
+        self._evaluations: "dict[int, Mapping[str, Any]]" = {}  # of steps that have not come yet
         self._pass = _Pass()
         self._asked: "list[bytes]" = []  # of each step that stop was asked of, what is the same whenever it is done
         self.end: "Optional[int]" = None  # so many steps, at which stop was true
@@ -149,8 +157,21 @@ class Watch:
         for writer in self._writers:
             writer.begin(self._told, resume)
         if resume and callbacks.stop is not None:
-            for start, event in history(out, with_last=True):
-                self._ask(Course(start, metrics).step(event))
+            self._ask_history()
+
+    def _ask_history(self) -> None:
+        late: "Optional[StepEvent]" = None
+        for start, event in history(self._out, with_last=True):
+            course = self._course_of(start)
+            step = course.step(event)
+            if late is not None:
+                self._ask(late)
+            late = step if course.lacks(step) else None  # that of the last step comes with the run that goes on
+            if late is None:
+                self._ask(step)
+
+    def _course_of(self, start: "Mapping[str, Any]") -> Course:
+        return Course(start, self._metrics, self._evaluated)
 
     @property
     def enough(self) -> bool:
@@ -190,6 +211,8 @@ class Watch:
             self._tell_history(with_last=True)
         for event in self._order.rest():
             self._step(event)
+        if done:
+            self._release(wait=False)
         while self._queue:
             self._queue.popleft()()
 
@@ -207,12 +230,16 @@ class Watch:
             self._tail = Tail(os.path.join(self._out, EVENTS))
         for event in self._tail.read():
             if event["ev"] == "start":
+                self._held.clear()
                 self._tell_history(with_last=False, limit=int(event["from"]))
-                self._course = Course(event, self._metrics)
+                self._course = self._course_of(event)
                 self._order = InOrder(self._course.begins)
                 self._before_this = done_before(self._out, self._metrics, self._course.begins) if self._resume else {}
             elif event["ev"] == "checkpoint":
                 self._take_checkpoint(event)
+            elif event["ev"] == "evaluation":
+                self._evaluations[int(event["version"])] = event
+                self._release()
             else:
                 for one in self._order.put(event):
                     self._step(one)
@@ -221,7 +248,7 @@ class Watch:
         course, of = None, None
         for start, event in history(self._out, with_last):
             if course is None or of is not start:
-                course, of = Course(start, self._metrics), start
+                course, of = self._course_of(start), start
             if event["version"] < limit:
                 self._take(course.step(event), course)
 
@@ -230,6 +257,22 @@ class Watch:
             self._take(self._course.step(event), self._course)
 
     def _take(self, step: StepEvent, course: Course) -> None:
+        self._held.append((step, course))
+        self._release()
+
+    def _release(self, wait: bool = True) -> None:
+        while self._held:
+            step, course = self._held[0]
+            if course.lacks(step):
+                event = self._evaluations.pop(step.step, None)
+                if event is not None:
+                    step = course.evaluated(step, event)
+                elif wait and len(self._held) <= _LATE:
+                    return
+            self._held.popleft()
+            self._tell(step, course)
+
+    def _tell(self, step: StepEvent, course: Course) -> None:
         self._ask(step)
         if step.step <= self._seen or self.end is not None and step.step > self.end:
             return
@@ -239,6 +282,8 @@ class Watch:
         for writer in self._writers:
             self._queue.append(lambda writer=writer: writer.step(step, self._told))  # type: ignore[misc]
         self._put("on_step", step.step, step)
+        if step.evaluation is not None:
+            self._put("on_evaluate", step.step, step.evaluation)
         if ended is not None:
             self._put("on_epoch", ended.epoch, ended)
 

@@ -23,7 +23,7 @@ class Trained:
     loss: float   # of the last step
     steps: int
     metrics: "Mapping[str, float]" = field(default_factory=dict)  # of the last step
-    evaluation: Any = None  # what evaluate(net) returned
+    evaluation: Any = None  # what evaluate(net) returned; with validation= a dict of the last one's loss and metrics
     doubted_from: "Optional[int]" = None  # the first step in doubt: "tainted" and "mismatch" in events.jsonl say why
 
 

@@ -22,11 +22,12 @@ import time
 import traceback
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
+from . import validation
 from .model_file import own_names
 from .script import Reader, Refused, Script, Start, check_ages, check_start, check_texts
 
 SOCKET, LIFELINE = 3, 4
-VERSION = 3
+VERSION = 4
 REQUEST_MAX = 1 << 24
 DONE, RAISED = b"\0", b"\1"
 TEXT_MAX = 1500
@@ -145,7 +146,8 @@ class Server:
     whoever computes them."""
 
     def __init__(self, build: Callable[[], Any], collate: "Callable[[list], Any] | None",
-                 init: "dict[str, Any] | None", metrics: Sequence[str]) -> None:
+                 init: "dict[str, Any] | None", metrics: Sequence[str],
+                 held_out: "validation.Validation | None" = None) -> None:
         import torch
 
         from . import memory, module, proof
@@ -162,6 +164,10 @@ class Server:
         module.refuse_other_optimizers()
         check_texts(self._channel.script)  # of those that the script has imported meanwhile
         self.net, self.data = self._made(self._channel.seed)
+        self._validation, self._held_out = held_out, None
+        if held_out is not None:
+            module.seed_everything(self._channel.seed)
+            self._held_out = held_out.opened()
         self._drawn: "list[bytes]" = []  # digests of the data's drawn batches, as this process began
         self._fresh = True  # its parameters are still the first ones
         module.check(self.net, self.data)
@@ -223,6 +229,9 @@ class Server:
         texts = self._module.tensor_texts(self.net)
         self._drawn.clear()
         data = self._proof.of_data(self.data, self._collate, self._channel.size, self._seed_sample, self._drawn)
+        if self._held_out is not None:
+            data = self._proof.with_held_out(data, self._proof.of_data(self._held_out, self._collate, self._channel.size,
+                                                                       self._seed_sample), len(self._held_out))
         parts = [struct.pack("<Q", len(self.data)), self._proof.with_untrained(data, self.net)]
         versions = self._module.versions_text().encode()
         parts += [struct.pack("<I", len(versions)), versions, struct.pack("<I", len(texts))]
@@ -335,6 +344,8 @@ class Server:
                 yield one
                 if not one.over:
                     raise RuntimeError(f"micro-batch {m} of step {step} was not given a loss: mb.done(loss)")
+            elif kind == b"e":
+                self._evaluate(rest)
             elif kind == b"d":
                 self._channel.reply(self._read(*struct.unpack("<Q", rest)))
             elif kind == b"i":
@@ -345,6 +356,29 @@ class Server:
                 self._forget()
             else:
                 raise RuntimeError(f"request {kind!r} is none of the bridge's")
+
+    def _evaluate(self, request: memoryview) -> None:
+        """A batch of held-out data, in eval() and without gradients."""
+        if self._held_out is None or self._validation is None or self._validation.evaluate is None:
+            raise self._module.Refused("the job evaluates held-out data, and the script gives none: validation=")
+        seed, step, m, count = struct.unpack_from("<QQII", request)
+        samples = struct.unpack_from(f"<{count}Q", request, 24)
+        self._before(seed, step, m)
+        self._open = False
+        modes = [(one, one.training) for one in self.net.modules()]
+        self.net.eval()
+        try:
+            with self._torch.no_grad():
+                given = self._validation.evaluate(self.net, self._collate([self._held_out[i] for i in samples]))
+        finally:
+            for one, mode in modes:
+                one.training = mode
+        loss, *measured = validation.numbers(given, self._validation.metrics or ())
+        took = time.perf_counter() - self._begun
+        self._compare_parameters()
+        self._kept.check()
+        self._channel.reply(struct.pack(f"<dQQB{len(measured)}d", loss, len(samples), int(took * 1e9), len(measured),
+                                        *measured))
 
     def _before(self, seed: int, step: int, m: int) -> None:
         if self._gradient is None and self._first is None:

@@ -22,8 +22,9 @@ from .command import command, ended, program
 from .model_file import load, own_names, save
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .options import Options, name_of
-from .records import CheckpointRecord, EpochRecord, StepEvent, StepRecord, number
+from .records import CheckpointRecord, EpochRecord, EvaluationRecord, StepEvent, StepRecord, evaluation as evaluation_of, number
 from .script import FOLDER, Refused, Script, of_main, started, texts
+from .validation import Validation, left_out
 
 Build = Callable[[], "tuple[Any, Any]"]
 Loss = Callable[[Any, Any], Any]
@@ -83,13 +84,19 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
         script = of_main()
         where = f"; {script.path}"
         options.check(init, build=build, evaluate=evaluate, **calls, **callbacks.functions())
-        callbacks.check(options.checkpoint)
+        callbacks.check(options.checkpoint, options.validation is not None)
         if options.checkpoint and "://" not in options.checkpoint:
             options.checkpoint = os.path.abspath(options.checkpoint)  # a callback may go to another folder
         if wanted and (remark := callbacks.check_for_command()):
             print(f"starling: {remark}", file=sys.stderr)
         net, data = _made(build, init, options.seed)
         counted = options.count(len(data))
+        remark = None
+        if options.validation is not None:
+            module.seed_everything(options.seed)
+            options.held_out = len(options.validation.opened())
+            options.validation.section(options.held_out, options.batch_size)  # raises Refused
+            remark = left_out(options.held_out, options.batch_size)
         start = started(proof.of_state(init), module.outline(net))
         script = replace(script, text=texts(script), call=call.number, at=call.at,
                          earlier=Call.records(call.number - 1), started=start.text())
@@ -98,8 +105,9 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
     if wanted:  # a command wants the job, and runs it in its own way
         Path(wanted).write_text(options.job(net, data, script), encoding="utf-8")
         raise SystemExit(0)
-    if counted:
-        print(counted, flush=True)
+    for line in (counted, remark):
+        if line:
+            print(line, flush=True)
     out = options.out or _folder(name_of(script))
     place = os.path.abspath(out)
     # A call that was done before is found to be so, whether it has checkpoints or not.
@@ -120,7 +128,8 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
     if callbacks.any():
         try:
             code = _watching(callbacks, options, place, resume, logs.writers(callbacks.log, place, name_of(script),
-                                                                              options.plain()), run)
+                                                                              options.plain(),
+                                                                              options.scalars_evaluated()), run)
         except Refused as why:
             raise Failed(_said(2, f"{why}{where}")) from None
     else:
@@ -134,7 +143,9 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
         raise Failed(_said(6, f"the job is done, digest {end['digest']}, and the whole model is not here:"
                               f" {' '.join(str(why).split())[:400]}; {out} has the trained parameters alone")) from None
     evaluation = None
-    if evaluate is not None:
+    if options.validation is not None and "evaluation" in end:
+        evaluation = evaluation_of(end["evaluation"], options.evaluated()).values()
+    elif evaluate is not None:
         net.eval()
         evaluation = evaluate(net)
     measured = dict(zip(options.metrics, map(number, end.get("metrics", []))))
@@ -146,7 +157,7 @@ def _watching(callbacks: Callbacks, options: Options, out: str, resume: bool, wr
               run: "Callable[[Optional[int], Optional[Watch]], tuple[int, bool]]") -> int:
     """Runs the command and tells the functions of it; once more, from the checkpoint before, where workers were further
     than the step at which stop was true. Returns the exit code."""
-    with contextlib.closing(Watch(callbacks, out, options.metrics, resume, writers)) as watch:
+    with contextlib.closing(Watch(callbacks, out, options.metrics, resume, writers, options.evaluated())) as watch:
         while True:
             end = watch.end
             if end is not None:
@@ -171,6 +182,7 @@ def _end_of(out: str) -> "dict[str, Any]":
     end: "dict[str, Any]" = {}
     metrics: "list[float]" = []
     doubts: "list[int]" = []
+    evaluated: "dict[str, Any]" = {}
     try:
         events = open(os.path.join(out, "events.jsonl"), encoding="utf-8")
     except OSError as why:
@@ -184,9 +196,11 @@ def _end_of(out: str) -> "dict[str, Any]":
                 doubts.append(int(event["first"]))
             if event.get("ev") == "mismatch":
                 doubts.append(int(event["version"]))
+            if event.get("ev") == "evaluation":
+                evaluated["evaluation"] = event
             if event.get("ev") == "done":
                 end = event
-    return {**end, "metrics": metrics, "doubted_from": min(doubts, default=None)}
+    return {**end, **evaluated, "metrics": metrics, "doubted_from": min(doubts, default=None)}
 
 
 def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batches: int = 8, batch_size: int = 8,
@@ -200,7 +214,9 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
           on_epoch: "Optional[Callable[[EpochRecord], Any]]" = None,
           on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None,
           stop: "Optional[Callable[[StepRecord], Any]]" = None, log: Log = None,
-          epochs: Optional[float] = None) -> Trained:
+          epochs: Optional[float] = None, validation: Any = None, evaluate_every: Optional[int] = None,
+          evaluate_metrics: "Optional[Sequence[str]]" = None,
+          on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
@@ -222,11 +238,19 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
                 late; more where machines stall for seconds; changes no bits
     collate     list of samples -> batch; torch's default_collate
     init        a state_dict to begin with
-    evaluate    (net) -> anything; called here at the end with the trained net in eval mode
+    validation  held-out data, a map-style Dataset, or a function that gives one, which is called after build(): the net
+                is evaluated on them after every `evaluate_every` steps (100) and after the last, in whole batches of
+                `batch_size`, by the workers, in eval mode and without gradients. It changes no bit of the training, and
+                has the same bits for any number of workers and through kills
+    evaluate    with validation: (net, batch) -> loss of a held-out batch, or that and a dict of the numbers that
+                `evaluate_metrics` names (at most 8; default: metrics); default: `loss`. The result's `evaluation` is a
+                dict of those of the end. Without validation: (net) -> anything; called here at the end with the trained
+                net in eval mode
     metrics     names of what the loss measures beside it, at most 8: their means over each step are in its
                 `step` event, in this order, and those of the last step in the result
     on_step     (StepEvent): called for each step, with its `step` (1 is the first), `loss`, `norm`, `rate`, `metrics`,
-                `epoch`, `workers`, `ms`; on_epoch (EpochRecord): at the end of each pass over the data, with the means
+                `epoch`, `workers`, `ms`; on_evaluate (EvaluationRecord): after each evaluation, with `step`, `loss`,
+                `metrics`, which are in the step's record too; on_epoch (EpochRecord): at the end of each pass over the data, with the means
                 of its steps; on_checkpoint (CheckpointRecord): with `step` and `path`. They are called in the process
                 that was started, in order, one at a time and once each, also where a run goes on in the same `out`;
                 workers do not wait for them, and train() returns when all was told. What one raises ends the run, as
@@ -257,16 +281,23 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
     if worker is not None:
         if not call.is_the_jobs(worker.script):
             return call.result()
-        server = child.Server(build, collate, dict(init) if init is not None else None, metrics)
+        server = child.Server(build, collate, dict(init) if init is not None else None, metrics,
+                              _held_out(validation, evaluate_every, evaluate or loss, evaluate_metrics, metrics))
         for one in server.micro_batches():
             given = loss(server.net, one.batch())
             value, measured = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
             one.done(value, measured)
     options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
                        checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command,
-                       epochs)
-    return _run(call, options, build, init, Callbacks(on_step, on_epoch, on_checkpoint, stop, log), evaluate, loss=loss,
+                       epochs, Validation(validation, evaluate_every, evaluate or loss, evaluate_metrics))
+    return _run(call, options, build, init, Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate), evaluate, loss=loss,
                 collate=collate)
+
+
+def _held_out(data: Any, every: Optional[int], evaluate: "Optional[Callable[[Any, Any], Any]]",
+              names: "Optional[Sequence[str]]", metrics: "Sequence[str]") -> Optional[Validation]:
+    """In a worker's process."""
+    return None if data is None else Validation(data, every, evaluate, tuple(metrics if names is None else names))
 
 
 class MicroBatch:
@@ -337,16 +368,21 @@ class Job:
                  on_epoch: "Optional[Callable[[EpochRecord], Any]]" = None,
                  on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None,
                  stop: "Optional[Callable[[StepRecord], Any]]" = None, log: Log = None,
-                 epochs: Optional[float] = None) -> None:
-        self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop, log)
+                 epochs: Optional[float] = None, validation: Any = None, evaluate_every: Optional[int] = None,
+                 evaluate: "Optional[Callable[[Any, Any], Any]]" = None,
+                 evaluate_metrics: "Optional[Sequence[str]]" = None,
+                 on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None) -> None:
+        self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate)
         self._build, self._init, self._collate, self._call = build, init, collate, Call()
         self._options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
                                  checkpoint, checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck,
-                                 on_mismatch, command, epochs)
+                                 on_mismatch, command, epochs,
+                                 Validation(validation, evaluate_every, evaluate, evaluate_metrics))
         self._server: "Optional[child.Server]" = None
         worker = child.channel()
         if worker is not None and self._call.is_the_jobs(worker.script):
-            self._server = child.Server(build, collate, dict(init) if init is not None else None, metrics)
+            self._server = child.Server(build, collate, dict(init) if init is not None else None, metrics,
+                                        _held_out(validation, evaluate_every, evaluate, evaluate_metrics, metrics))
 
     @property
     def net(self) -> Any:

@@ -44,8 +44,8 @@ class Writer(Protocol):
 class Table:
     """steps.csv, a line each step; the first line has the names."""
 
-    def __init__(self, out: str) -> None:
-        self._path = os.path.join(out, "steps.csv")
+    def __init__(self, out: str, evaluated: "Sequence[str]" = ()) -> None:
+        self._path, self._evaluated = os.path.join(out, "steps.csv"), tuple(evaluated)
         self._file: "Optional[io.TextIOWrapper]" = None
         self._resume, self._last = False, 0
 
@@ -71,7 +71,8 @@ class Table:
         return opened
 
     def step(self, step: StepEvent, told: Told) -> None:
-        scalars = {"step": step.step, **step.scalars()}
+        scalars: "dict[str, Any]" = {"step": step.step, **step.scalars()}
+        scalars = {**scalars, **{name: scalars.get(name, "") for name in self._evaluated}}  # empty where none is due
         if self._file is None:
             self._file = self._open(list(scalars))
         if step.step > self._last:
@@ -241,8 +242,9 @@ def check(log: Any) -> None:
             raise Refused(f'log must be "tensorboard", "wandb", "csv", a function, or a list of these, is {one!r:.64}')
 
 
-def writers(log: Any, out: str, name: str, config: "Mapping[str, Any]") -> "list[Writer]":
-    """Of what check() has found right; `name` and `config` are for W&B."""
+def writers(log: Any, out: str, name: str, config: "Mapping[str, Any]", evaluated: "Sequence[str]" = ()) -> "list[Writer]":
+    """Of what check() has found right; `name` and `config` are for W&B. evaluated: names of scalars that not every step
+    has."""
     found: "list[Writer]" = []
     for number, one in enumerate(_all(log)):
         if one == "tensorboard":
@@ -250,5 +252,5 @@ def writers(log: Any, out: str, name: str, config: "Mapping[str, Any]") -> "list
         elif one == "wandb":
             found.append(Wandb(out, _needed(one, "wandb"), name, config))
         else:
-            found.append(Table(out) if one == "csv" else Function(one, number))
+            found.append(Table(out, evaluated) if one == "csv" else Function(one, number))
     return found

@@ -14,6 +14,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Set
 
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .script import Refused, Script
+from .validation import EVERY, Validation
 
 # What job files and the command allow (core/job/job_reader.cpp, tools/starling/main.cpp).
 _WHOLE = {"steps": (1, 2**32 - 1), "micro_batches": (1, 4096), "batch_size": (1, 65536), "workers": (1, 64),
@@ -129,6 +130,16 @@ def _toml(value: Any) -> str:
     return "[" + ", ".join(_toml(v) for v in value) + "]"
 
 
+def _names(name: str, value: Any) -> "list[str]":
+    """Of metrics."""
+    names = _texts(name, value, "names")
+    if len(names) > _METRICS_MAX or not all(0 < len(m.encode()) <= _METRIC_BYTES_MAX for m in names):
+        raise _wrong(name, f"at most {_METRICS_MAX} names of 1 to {_METRIC_BYTES_MAX} bytes", names)
+    if len(set(names)) != len(names):
+        raise _wrong(name, "names that differ", names)
+    return names
+
+
 def _job_text(sections: "Mapping[str, Mapping[str, Any]]") -> str:
     lines = []
     for section, keys in sections.items():
@@ -170,6 +181,8 @@ class Options:
     on_mismatch: str
     command: "Sequence[str]"
     epochs: Optional[float] = None  # instead of steps
+    validation: Optional[Validation] = None
+    held_out: int = 0  # samples of it, when it was opened
 
     def check(self, init: Any, **calls: "Optional[Callable[..., Any]]") -> None:
         """Raises Refused, with the argument's name, where something cannot be; what is meant gets its plain type."""
@@ -196,13 +209,32 @@ class Options:
                 raise _wrong(name, "a folder", value)
             setattr(self, name, None if value is None else _text(name, os.fsdecode(value)) or None)
         self.resume = _flag("resume", self.resume)
-        self.metrics = _texts("metrics", self.metrics, "names")
-        if len(self.metrics) > _METRICS_MAX or not all(0 < len(m.encode()) <= _METRIC_BYTES_MAX for m in self.metrics):
-            raise _wrong("metrics", f"at most {_METRICS_MAX} names of 1 to {_METRIC_BYTES_MAX} bytes", self.metrics)
-        if len(set(self.metrics)) != len(self.metrics):
-            raise _wrong("metrics", "names that differ", self.metrics)
+        self.metrics = _names("metrics", self.metrics)
+        self._check_validation()
         self.command = _texts("command", self.command, "words, as (\"--coordinators\", \"3\")")
         _optimizer(self.optimizer, self.steps if self.steps is not None else _WHOLE["steps"][1])
+
+    def _check_validation(self) -> None:
+        if self.validation is None:
+            return
+        self.validation.check()
+        if not self.validation.given():
+            self.validation = None
+            return
+        every = EVERY if self.validation.every is None else self.validation.every
+        self.validation.every = _whole("evaluate_every", every, *_WHOLE["steps"])
+        named = self.validation.metrics
+        self.validation.metrics = self.metrics if named is None else _names("evaluate_metrics", named)
+        if "loss" in self.validation.metrics:
+            raise _wrong("evaluate_metrics", "other names than that of the loss", self.validation.metrics)
+
+    def evaluated(self) -> "list[str]":
+        """Names of what an evaluation measures beside the loss."""
+        return [] if self.validation is None else list(self.validation.metrics or ())
+
+    def scalars_evaluated(self) -> "list[str]":
+        """Names of what log= writes of an evaluation."""
+        return [] if self.validation is None else [f"validation.{name}" for name in ("loss", *self.evaluated())]
 
     def count(self, samples: int) -> Optional[str]:
         """Makes epochs steps, of data with so many samples: as many as hold them, so that each sample is taken that
@@ -250,6 +282,8 @@ class Options:
             "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000, "recheck": self.recheck,
                         "on_mismatch": self.on_mismatch},
         }
+        if self.validation is not None:
+            sections["evaluate"] = self.validation.section(self.held_out, self.batch_size)
         if self.checkpoint:
             # An address is refused by the program, which has to see it as it was given.
             folder = self.checkpoint if "://" in self.checkpoint else os.path.abspath(self.checkpoint)

@@ -109,6 +109,11 @@ def of_data(data: Any, collate: "Callable[[list], Any]", size: int, seed: "Calla
     return Digest().take("identity").take(value).bytes()
 
 
+def with_held_out(data: bytes, held_out: bytes, count: int) -> bytes:
+    """The digest of the data that are trained on, and of those that are held out."""
+    return Digest().take(data).take("held out").take(held_out).take(count).bytes()
+
+
 def with_untrained(data: bytes, net: Any) -> bytes:
     """The digest of data, and of the net's parameters that are not trained and its buffers where it has any: a first
     gradient need not depend on every bit of a base model."""

@@ -9,13 +9,36 @@ import math
 import os
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 EVENTS = "events.jsonl"
 _EARLIER = re.compile(r"run-(\d+)")  # the folders of earlier runs (tools/starling/earlier_run.cpp)
-_WANTED = ('"ev":"start"', '"ev":"step"', '"ev":"checkpoint"')  # of the kinds of lines
+_WANTED = ('"ev":"start"', '"ev":"step"', '"ev":"checkpoint"', '"ev":"evaluation"')  # of the kinds of lines
+_EVALUATION = "evaluation"  # of a step that history() gives: the event of what it has made
 _KIND_WITHIN = 96  # characters of a line's begin, after the times
+
+
+@dataclass(frozen=True)
+class EvaluationRecord:
+    """What the net comes to on the held-out data after a step, the same for any number of workers.
+
+    step     so many steps are done
+    loss     the mean over the batches; NaN where one is not finite
+    metrics  the means of what evaluate() measures beside it, by name"""
+
+    step: int
+    loss: float
+    metrics: "Mapping[str, float]" = field(default_factory=dict)
+
+    def values(self) -> "dict[str, float]":
+        return {"loss": self.loss, **self.metrics}
+
+
+def evaluation(event: "Mapping[str, Any]", names: "Sequence[str]") -> EvaluationRecord:
+    """Of an `evaluation` event."""
+    return EvaluationRecord(int(event["version"]), number(event["loss"]),
+                            dict(zip(names, map(number, event.get("metrics", [])))))
 
 
 @dataclass(frozen=True)
@@ -29,7 +52,8 @@ class StepRecord:
     epoch    so many passes over the data are done with it, a fraction
     samples  of this step
     skipped  a micro-batch was not finite: the step has changed nothing
-    metrics  means over its micro-batches of what the loss measures, by name"""
+    metrics  means over its micro-batches of what the loss measures, by name
+    evaluation  of the held-out data after it, where one is due; else None"""
 
     step: int
     loss: float
@@ -39,6 +63,7 @@ class StepRecord:
     samples: int
     skipped: bool = False
     metrics: "Mapping[str, float]" = field(default_factory=dict)
+    evaluation: "Optional[EvaluationRecord]" = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +84,7 @@ class StepEvent(StepRecord):
 
     def record(self) -> StepRecord:
         return StepRecord(self.step, self.loss, self.norm, self.rate, self.epoch, self.samples, self.skipped,
-                          self.metrics)
+                          self.metrics, self.evaluation)
 
     def scalars(self) -> "dict[str, float]":
         """What log= writes of it, by name; a metric that is called as one of the others is "metric.NAME"."""
@@ -67,6 +92,8 @@ class StepEvent(StepRecord):
                  "ms": self.ms}
         if self.rate is not None:
             found["rate"] = self.rate
+        if self.evaluation is not None:
+            found.update({f"validation.{name}": value for name, value in self.evaluation.values().items()})
         return {**found, **{f"metric.{name}" if name in _OWN else name: value for name, value in self.metrics.items()}}
 
 
@@ -109,9 +136,10 @@ def number(value: Any) -> float:
 class Course:
     """What the `start` event says of a run, as far as its steps' records need it."""
 
-    def __init__(self, start: "Mapping[str, Any]", metrics: "Sequence[str]") -> None:
+    def __init__(self, start: "Mapping[str, Any]", metrics: "Sequence[str]", evaluated: "Sequence[str]" = ()) -> None:
         self.begins = int(start["from"])
-        self._metrics = tuple(metrics)
+        self._metrics, self._evaluated = tuple(metrics), tuple(evaluated)
+        self._every = int(_section(start["job"], "evaluate").get("every", "0"))
         self._samples = int(start["samples"])
         self._per_step = int(start["micro_batches"]) * int(start["sequences"])
         self._steps = int(start["steps"])
@@ -121,9 +149,19 @@ class Course:
         done = int(event["version"]) + 1
         rate = event["rate"] if "rate" in event else self._rate(done - 1)
         measured = dict(zip(self._metrics, map(number, event.get("metrics", []))))
-        return StepEvent(done, number(event["loss"]), number(event["norm"]), rate,
+        step = StepEvent(done, number(event["loss"]), number(event["norm"]), rate,
                          done * self._per_step / self._samples if self._samples else 0.0, self._per_step,
-                         bool(event["skipped"]), measured, int(event["world"]), number(event["ms"]), event["time"])
+                         bool(event["skipped"]), measured, workers=int(event["world"]), ms=number(event["ms"]),
+                         time=event["time"])
+        return self.evaluated(step, event[_EVALUATION]) if _EVALUATION in event else step
+
+    def evaluated(self, step: StepEvent, event: "Mapping[str, Any]") -> StepEvent:
+        """With its `evaluation` event."""
+        return replace(step, evaluation=evaluation(event, self._evaluated))
+
+    def lacks(self, step: StepEvent) -> bool:
+        """Whether an evaluation is due after it that is not there: it comes with the step after it, or with the end."""
+        return step.evaluation is None and self._every > 0 and (step.step % self._every == 0 or step.step == self._steps)
 
     def passes(self, steps: int) -> int:
         """That are over after so many steps."""
@@ -206,7 +244,11 @@ def history(out: str, with_last: bool) -> "Iterator[tuple[Mapping[str, Any], Map
     """Of all runs that a folder tells of, each step's `step` event, in order, after its run's `start`: the steps that a
     later run did again are those of the later run. with_last: of events.jsonl, too."""
     files = [os.path.join(out, f"run-{i}", EVENTS) for i in _earlier(out)] + ([os.path.join(out, EVENTS)] if with_last else [])
-    begins = [None if start is None else int(start["from"]) for start in map(_start_in, files)]
+    starts = list(map(_start_in, files))
+    begins = [None if start is None else int(start["from"]) for start in starts]
+    evaluations = {int(event["version"]): event for path, start in zip(files, starts)
+                   if start is not None and "[evaluate]" in start["job"]
+                   for event in _told_in(path) if event["ev"] == "evaluation"}
     for i, path in enumerate(files):
         first = begins[i]
         if first is None:
@@ -216,7 +258,8 @@ def history(out: str, with_last: bool) -> "Iterator[tuple[Mapping[str, Any], Map
         order = InOrder(first)
         for event in _steps(events, order):
             if event["version"] < limit:
-                yield start, event
+                found = evaluations.get(event["version"] + 1)
+                yield start, {**event, _EVALUATION: found} if found else event
 
 
 def done_before(out: str, metrics: "Sequence[str]", first: int) -> "dict[int, list[tuple[int, StepEvent]]]":
