@@ -1,6 +1,8 @@
 """Held-out data: the loss over them is in the record, with the same bits for any number of workers and through kills,
 and the training is what it is without."""
 import contextlib
+import glob
+import shutil
 import signal
 import subprocess
 
@@ -85,6 +87,23 @@ def whoever_is_lost_while_it_evaluates_the_end_is_replaced(place):
     require([v for v, _ in evaluations(run)] == [12] and evaluations(run) == evaluations(quiet), "evaluations differ")
 
 
+def a_run_that_goes_on_evaluates_the_same(place):
+    """Also where it goes on from a version that was evaluated, and does steps again."""
+    job = evaluated(place, 60, every=10, more=f'[checkpoint]\ndir = "{place.path("ck")}"\nevery = 10\nkeep = 100')
+    quiet = place.quiet(evaluated(place, 60, every=10))
+    run = place.run(job, "--workers", 2)
+    run.wait_for_step(25)
+    run.process.send_signal(signal.SIGTERM)
+    run.end(code=143)
+    shutil.rmtree(max(glob.glob(place.path("ck/step-*"))))  # the last one
+    again = place.run(job, "--workers", 3, "--resume").end()
+    require(again.digest() == quiet.digest(), "the digest differs")
+    found = evaluations(again)
+    require(found and found == evaluations(quiet)[-len(found):], f"{found} are not the last of {evaluations(quiet)}")
+    audit = subprocess.run([STARLING, "audit", again.out], capture_output=True, text=True)
+    require(audit.returncode == 0, audit.stdout + audit.stderr)
+
+
 def other_held_out_data_are_refused_or_told(place):
     job = evaluated(place, 10, more="batches = 500")
     run = place.run(job, "--workers", 1).end(code=2)
@@ -96,4 +115,5 @@ main(any_number_of_workers_evaluates_to_the_same_bits,
      kills_change_no_evaluation,
      a_kill_a_leave_and_a_join_while_every_step_evaluates_change_nothing,
      whoever_is_lost_while_it_evaluates_the_end_is_replaced,
+     a_run_that_goes_on_evaluates_the_same,
      other_held_out_data_are_refused_or_told)
