@@ -212,12 +212,15 @@ device_bench() {  # --same or --speed, and more
 
 stage_same() {
   device_bench --same
-  local hashes
-  hashes=$(field hash "$(cat "$work/lines")" | sort -u)
-  [ -n "$hashes" ] || give_up "no hash was told"
-  figure hash "$(head -n 1 <<<"$hashes")"
-  [ "$(wc -l <<<"$hashes")" -eq 1 ] || give_up "different gradients: $(tr '\n' ' ' <<<"$hashes")"
-  say "one gradient, hash $hashes"
+  # One line a shape; each shape has a gradient of its own, and that one hash again and again.
+  local line hash count sequences
+  while read -r line; do
+    hash=$(field hash "$line") count=$(field hashes "$line") sequences=$(field sequences "$line")
+    [ -n "$hash" ] || give_up "no hash was told: $line"
+    [ "$count" = 1 ] || give_up "${count:-no} different gradients of $sequences sequences"
+    figure "hash_$sequences" "$hash"
+    say "$(field n "$line") gradients of $sequences sequences, one hash"
+  done <"$work/lines"
 }
 
 stage_speed() {

@@ -71,7 +71,7 @@ esac
 """
 BENCH_THERE = """
 case "$2" in
-  --same) for way in alone busy graph; do echo "{\\"name\\":\\"$way\\",\\"hash\\":\\"cafe01\\",\\"runs\\":20}"; done ;;
+  --same) for n in 16 32; do echo "{\\"name\\":\\"same\\",\\"sequences\\":$n,\\"n\\":20,\\"hashes\\":1,\\"hash\\":\\"cafe$n\\"}"; done ;;
   --speed) echo '{"name":"gpt2-124m","sequences":16,"tokens_per_s":420000}' ;;
   --tune) echo "# a table" >"$3"; echo "1 2 3 own" >>"$3" ;;
 esac
@@ -169,7 +169,7 @@ def all_stages_run_and_their_figures_arrive(place):
     wanted = {"facts": {"card": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "copy_gb_per_s": 3000.5, "nccl": "2.28.9"},
               "grid": {"cases": 12},
               "sanitizer": {"memcheck_errors": 0, "racecheck_hazards": 0, "racecheck_cases": 9},
-              "model": {"checks": 3, "device_fp16": "cuda 9.0, 132 SMs"}, "same": {"hash": "cafe01", "lines": 3}, "speed": {"tokens_per_s": 420000},
+              "model": {"checks": 3, "device_fp16": "cuda 9.0, 132 SMs"}, "same": {"hash_16": "cafe16", "hash_32": "cafe32", "lines": 2}, "speed": {"tokens_per_s": 420000},
               "kernels": {"micro_batch_ms": 3.0}, "tune": {"plans": 1, "tokens_per_s": 420000},
               "torch": {"tokens_per_s": 400000, "cudnn_tokens_per_s": 390000, "deterministic_tokens_per_s": 350000},
               "train": {"steps": 300}, "kill": {"kills": 2},
@@ -179,7 +179,7 @@ def all_stages_run_and_their_figures_arrive(place):
     for stage, figures in wanted.items():
         there = results[stage]["figures"]
         require(figures.items() <= there.items(), f"figures of {stage}: {there}")
-    require([line["name"] for line in results["same"]["lines"]] == ["alone", "busy", "graph"], f"{results['same']}")
+    require([line["sequences"] for line in results["same"]["lines"]] == [16, 32], f"{results['same']}")
     for text in ("flash: 400000 tokens/s, of which Starling has 1.05", "cudnn: 390000", "Starling has 1.20"):
         require(text in results["torch"]["text"], results["torch"]["text"])
     train, kill = results["train"]["figures"], results["kill"]["figures"]
@@ -255,13 +255,13 @@ def what_is_wrong_is_seen(place):
     wrong = seed.replace("ok    micro_loss", "OFF   micro_loss")
     wrong = wrong.replace('"model gpt2, isa cuda', '"model gpt2, isa avx2')
     found = SANITIZER.replace("0 hazards", "3 hazards")
-    results = Machine(place, starling=wrong, starling_bench=BENCH_THERE.replace("cafe01", "cafe$((RANDOM))$way"), compute_sanitizer=found,
+    results = Machine(place, starling=wrong, starling_bench=BENCH_THERE.replace('\\"hashes\\":1', '\\"hashes\\":2'), compute_sanitizer=found,
                       gpu_tests='echo "[doctest] test cases: 3 | 2 passed | 1 failed | 0 skipped"; exit 1').check(
                           1, "grid", "sanitizer", "model", "same", "train")
     failed(results, "grid", "exit code 1", "2 cases passed")
     failed(results, "sanitizer", "racecheck: 3 findings")
     failed(results, "model", "did not say that it computed with cuda")
-    failed(results, "same", "different gradients", "alone", "busy")
+    failed(results, "same", "2 different gradients of 16 sequences")
     failed(results, "train", "of one worker", "of three")
 
 
