@@ -164,6 +164,31 @@ def stop_may_ask_an_evaluation(folder):
     assert len(ends) == 1 and "RESULT 200" not in ends.pop(), ends
 
 
+LOOP = """
+import os, sys
+import starling, train
+
+if __name__ == "__main__":
+    job = starling.Job(train.build, steps=35, micro_batches=4, batch_size=train.BATCH, seed=4, lease_ms=10000,
+                       optimizer=starling.AdamW(1e-2, warmup=5), workers=int(os.environ["WORKERS"]), out=os.environ["OUT"],
+                       **{k: v for k, v in train.GIVEN.items() if os.environ.get("WRONG") != "no evaluate" or k != "evaluate"})
+    for step in job:
+        for mb in step.mine:
+            mb.done(train.loss(job.net, mb.batch()))
+    print("digest", job.trained.digest, sorted(job.trained.evaluation))
+"""
+
+
+def a_loop_of_ones_own_evaluates_too(folder):
+    out, text = run(folder, "one", 1)
+    loop, mine = cases.written(folder, "loop.py", LOOP), os.path.join(folder, "mine")
+    said = cases.said(loop, WORKERS="2", OUT=mine)
+    assert cases.digest_in(said) == cases.digest_in(text) and evaluations(mine) == evaluations(out), said[-2000:]
+    assert "['accuracy', 'loss']" in said, said
+    code, said = cases.ended(loop, WORKERS="2", OUT=mine + "-not", WRONG="no evaluate")
+    assert code == 2 and "validation= needs evaluate=" in said, said
+
+
 def what_is_wrong_is_told(folder):
     for wrong, said in (("names", "evaluate_metrics="), ("backward", "belongs to no micro-batch")):
         _, text = run(folder, wrong, 1, code=2, WRONG=wrong)
@@ -173,7 +198,7 @@ def what_is_wrong_is_told(folder):
 def main():
     os.environ["STARLING"] = os.path.abspath(sys.argv[1])
     return cases.run(the_loss_is_that_of_torch_alone, workers_and_kills_change_no_bit, stop_may_ask_an_evaluation,
-                     what_is_wrong_is_told)
+                     a_loop_of_ones_own_evaluates_too, what_is_wrong_is_told)
 
 
 if __name__ == "__main__":
