@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/base/process_identity.h"
+
 namespace starling {
 namespace {
 
@@ -114,6 +116,7 @@ CheckpointOwner first_owner(const CheckpointWriter& writer) {
   owner.state_hashes.push_back(writer.state_hash);
   owner.job = writer.job;
   owner.run = writer.run;
+  owner.process = writer.process;
   return owner;
 }
 
@@ -125,10 +128,12 @@ Json json_of(const CheckpointOwner& owner) {
     std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
     hashes.push_back(text);
   }
-  return {{"state_hashes", std::move(hashes)},
-          {"run", to_string(owner.run)},
-          {"term", owner.term},
-          {"job", owner.job}};
+  Json json = {{"state_hashes", std::move(hashes)},
+               {"run", to_string(owner.run)},
+               {"term", owner.term},
+               {"job", owner.job}};
+  if (!owner.process.empty()) json["process"] = owner.process;
+  return json;
 }
 
 // The reverse; none if a value is wrong. Throws Json::exception where one is missing or of another kind.
@@ -150,6 +155,24 @@ std::optional<CheckpointOwner> owner_of(const Json& json) {
   if (!run || !json.at("term").is_number_unsigned()) return std::nullopt;
   owner.run = *run;
   owner.term = json.at("term").get<std::uint64_t>();
+  if (json.contains("process")) owner.process = json.at("process").get<std::string>();
+  return owner;
+}
+
+// Makes the one before an owner, which has published nothing, the owner.
+void go_back(CheckpointOwner& owner) {
+  CheckpointOwner next = std::move(owner.before.back());
+  owner.before.pop_back();
+  next.before = std::move(owner.before);
+  owner = std::move(next);
+}
+
+// Takes the store from runs that were killed before they had published something.
+Result<CheckpointOwner> without_dead(Storage& storage, CheckpointOwner owner) {
+  const std::size_t before = owner.before.size();
+  while (!owner.before.empty() && is_over(owner.process)) go_back(owner);
+  if (owner.before.size() == before) return owner;
+  STARLING_TRY(put_owner(storage, owner));
   return owner;
 }
 
@@ -160,13 +183,34 @@ bool is_half(std::string_view text) {
          !Json::accept(text);
 }
 
+// As read_checkpoint_owner(). Sets `half` if there is half of one, for long.
+Result<std::optional<CheckpointOwner>> read_owner(const Storage& storage, bool& half) {
+  const auto until = std::chrono::steady_clock::now() + kWriting;
+  for (;;) {
+    STARLING_TRY(text, storage.get(kOwner, kBytesMax));
+    if (!text) return std::optional<CheckpointOwner>();
+    auto owner = parse_checkpoint_owner(*text);
+    if (owner) return std::optional<CheckpointOwner>(std::move(owner).value());
+    const bool late = std::chrono::steady_clock::now() > until;
+    half = late && is_half(*text);
+    if (half) return std::optional<CheckpointOwner>();
+    if (late)
+      return Error(Code::kBadInput,
+                   "cannot tell whose checkpoint folder it is (once no run uses it, the file "
+                   "may be removed): " +
+                       owner.error().text() + "; " + storage.place(kOwner));
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
 // The owner of the store, which is made if there is none.
 Result<CheckpointOwner> owner_or_made(Storage& storage, const CheckpointWriter& writer) {
-  STARLING_TRY(owner, read_checkpoint_owner(storage));
-  if (owner) return std::move(*owner);
+  bool half = false;
+  STARLING_TRY(owner, read_owner(storage, half));
+  if (owner) return without_dead(storage, std::move(*owner));
   CheckpointOwner mine = first_owner(writer);
   STARLING_TRY(look_at_newest(storage, mine));  // of a build that made no owner file
-  if (storage.size(kOwner)) {                   // half of one
+  if (half) {
     STARLING_TRY(put_owner(storage, mine));
     return mine;
   }
@@ -222,21 +266,8 @@ Result<CheckpointOwner> parse_checkpoint_owner(std::string_view text) {
 }
 
 Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const Storage& storage) {
-  const auto until = std::chrono::steady_clock::now() + kWriting;
-  for (;;) {
-    STARLING_TRY(text, storage.get(kOwner, kBytesMax));
-    if (!text) return std::optional<CheckpointOwner>();
-    auto owner = parse_checkpoint_owner(*text);
-    if (owner) return std::optional<CheckpointOwner>(std::move(owner).value());
-    const bool late = std::chrono::steady_clock::now() > until;
-    if (late && is_half(*text)) return std::optional<CheckpointOwner>();
-    if (late)
-      return Error(Code::kBadInput,
-                   "cannot tell whose checkpoint folder it is (once no run uses it, the file "
-                   "may be removed): " +
-                       owner.error().text() + "; " + storage.place(kOwner));
-    std::this_thread::sleep_for(kLookAgain);
-  }
+  bool half = false;
+  return read_owner(storage, half);
 }
 
 Result<> may_take_checkpoints(const Storage& storage, const CheckpointWriter& writer) {
@@ -259,6 +290,7 @@ Result<> take_checkpoints(Storage& storage, const CheckpointWriter& writer) {
   next.state_hashes.push_back(writer.state_hash);
   next.job = writer.job;
   next.run = writer.run;
+  next.process = writer.process;
   next.term = 0;  // a new group counts from the start
   return next == owner ? Result<>(ok()) : put_owner(storage, next);
 }
@@ -276,11 +308,12 @@ Result<> hold_checkpoints(Storage& storage, const CheckpointWriter& writer) {
   return next == owner ? Result<>(ok()) : put_owner(storage, next);
 }
 
-Result<> still_of_run(const Storage& storage, const JobId& run) {
-  const auto owner = read_checkpoint_owner(storage);
+Result<> still_of_run(Storage& storage, const JobId& run) {
+  auto read = read_checkpoint_owner(storage);
   // An owner that is gone or cannot be read is the publisher's business.
-  if (!owner || !owner.value() || !of_other_run(*owner.value(), run)) return ok();
-  return of_newer_run(storage, *owner.value(), run);
+  if (!read || !read.value() || !of_other_run(*read.value(), run)) return ok();
+  STARLING_TRY(owner, without_dead(storage, std::move(*read.value())));
+  return of_other_run(owner, run) ? Result<>(of_newer_run(storage, owner, run)) : ok();
 }
 
 bool newer_run_is_idle(const Storage& storage, const JobId& run) {
@@ -323,11 +356,10 @@ void give_up_checkpoints(Storage& storage, const JobId& run) {
     if (std::erase_if(owner.before, mine) > 0) (void)put_owner(storage, owner);
     return;
   }
+  std::erase_if(owner.before, [](const CheckpointOwner& o) { return is_over(o.process); });
   if (!owner.before.empty()) {
-    CheckpointOwner next = std::move(owner.before.back());
-    owner.before.pop_back();
-    next.before = std::move(owner.before);
-    (void)put_owner(storage, next);
+    go_back(owner);
+    (void)put_owner(storage, owner);
     return;
   }
   const auto there = list_checkpoints(storage);

@@ -4,7 +4,8 @@
 //
 // Of one job's runs the one that took the store last owns it, and of that run's leaders the one of the
 // highest term: an older one that goes on late finds that out and writes and removes nothing any more.
-// A run that ends before it has published a checkpoint gives the store back to the one before it.
+// A run that ends before it has published a checkpoint gives the store back to the one before it; one that
+// was killed loses it to that one where its process can be seen to be over.
 // A store without conditional writes cannot do better than to look first, so what an older one was
 // about to put when it was stopped may still come: a manifest of the same bits.
 
@@ -27,6 +28,7 @@ struct CheckpointOwner {
   std::string job;         // canonical text, for people
   JobId run{};             // that took the store last; zeros: of a build that did not write it
   std::uint64_t term = 0;  // the highest of that run's leaders that wrote or removed something
+  std::string process;     // that lives as long as the run (process_identity()); empty: none
   // The owners before this one, the last one last, until this run has published a checkpoint. They
   // have none before them here.
   std::vector<CheckpointOwner> before;
@@ -45,6 +47,7 @@ struct CheckpointWriter {
   // it, also those that begin again.
   JobId run{};
   std::uint64_t term = ~std::uint64_t{0};  // a leader's; the highest: no coordinator is left
+  std::string process{};                   // CheckpointOwner::process
 };
 
 // JSON, the same bytes for the same owner.
@@ -72,7 +75,7 @@ Result<> take_checkpoints(Storage& storage, const CheckpointWriter& writer);
 Result<> hold_checkpoints(Storage& storage, const CheckpointWriter& writer);
 
 // Looks whether no other run has taken the store. Errors: kStale  one has.
-Result<> still_of_run(const Storage& storage, const JobId& run);
+Result<> still_of_run(Storage& storage, const JobId& run);
 
 // Whether another run has taken the store from this one and has published no checkpoint yet.
 bool newer_run_is_idle(const Storage& storage, const JobId& run);

@@ -1,6 +1,8 @@
 #include "core/formats/checkpoint_owner.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -11,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/process_identity.h"
 #include "core/formats/checkpoint.h"
 
 namespace starling {
@@ -236,9 +239,65 @@ TEST_CASE(
   CHECK(read_checkpoint_owner(*folder.storage).value()->before.size() == 16);
 }
 
+// Of a process that is over.
+std::string identity_of_a_dead_process() {
+  int pipe[2];
+  REQUIRE(::pipe(pipe) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string mine = process_identity();
+    ::_exit(::write(pipe[1], mine.data(), mine.size()) > 0 ? 0 : 1);
+  }
+  ::close(pipe[1]);
+  char text[500];
+  const ssize_t size = ::read(pipe[0], text, sizeof text);
+  ::close(pipe[0]);
+  REQUIRE(size > 0);
+  const std::string identity(text, static_cast<std::size_t>(size));
+  siginfo_t info{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(is_over(identity));  // a zombie
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  return identity;
+}
+
+TEST_CASE("owner: of runs that were killed before a checkpoint an older one gets the folder back") {
+  const Folder folder;
+  const std::string dead = identity_of_a_dead_process(), alive = process_identity();
+  CHECK(is_over(dead));
+  CHECK_FALSE(is_over(alive));
+  CHECK(is_over(alive + "0"));       // a later process of this number
+  CHECK_FALSE(is_over("x" + dead));  // on another machine
+  for (const char* unknown : {"", "x", "x y z"}) CHECK_FALSE(is_over(unknown));
+  publish(folder.path, 10, 7);
+  const auto taken_by = [&](std::uint8_t run, const std::string& process) {
+    CheckpointWriter newer = leader(JobId{run}, 0);
+    newer.process = process;
+    REQUIRE(take_checkpoints(*folder.storage, newer));
+  };
+  REQUIRE(take_checkpoints(*folder.storage, leader(kRun, 0)));
+  taken_by(20, "x" + dead);
+  taken_by(21, dead);
+  taken_by(22, dead);
+  CHECK_FALSE(still_of_run(*folder.storage, kRun));
+  CHECK(read_checkpoint_owner(*folder.storage).value()->run == JobId{20});  // may live elsewhere
+  give_up_checkpoints(*folder.storage, JobId{20});
+  taken_by(21, alive);
+  CHECK_FALSE(hold_checkpoints(*folder.storage, leader(kRun, 1)));
+  give_up_checkpoints(*folder.storage, JobId{21});
+  taken_by(22, dead);
+  CHECK(hold_checkpoints(*folder.storage, leader(kRun, 1)));
+  taken_by(22, alive);
+  REQUIRE(publish_own_checkpoint(*folder.storage, leader(JobId{22}, 1), manifest_of(folder, 20)));
+  CheckpointOwner killed = *read_checkpoint_owner(*folder.storage).value();
+  killed.process = dead;
+  std::ofstream(folder.path + "/owner.json") << format_checkpoint_owner(killed);
+  CHECK_FALSE(hold_checkpoints(*folder.storage, leader(kRun, 1)));  // the job has gone on there
+}
+
 TEST_CASE("owner: half of a file, of a writer that was killed, is nobody's") {
   const Folder folder;
-  CheckpointOwner owner{{7}, kJob, kRun, 0, {}};
+  CheckpointOwner owner{{7}, kJob, kRun, 0, "", {}};
   const std::string whole = format_checkpoint_owner(owner);
   const auto written = [&](const std::string& text) {
     std::ofstream(folder.path + "/owner.json") << text;

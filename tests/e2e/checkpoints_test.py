@@ -323,6 +323,13 @@ def a_newer_run_without_a_checkpoint_gives_the_folder_back(place):
     newer.process.send_signal(signal.SIGTERM)
     newer.end(code=143)
     wait_until(lambda: older.events("checkpoint")[-1]["version"] > last, "the older run writes again")
+    # So does one that is killed: its process can be seen to be over.
+    killed = waiting_run()
+    last = older.events("checkpoint")[-1]["version"]
+    killed.process.kill()
+    killed.process.wait()
+    wait_until(lambda: older.events("checkpoint")[-1]["version"] > last, "the older run writes after the kill")
+    wait_until(lambda: not processes_naming(killed.out), "its workers end")
     # While a newer run waits, the older one's last words are what is so.
     third = waiting_run()
     last = older.events("checkpoint")[-1]["version"]

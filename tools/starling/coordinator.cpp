@@ -299,7 +299,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     const LossCurve* const curve = command.child ? nullptr : &add_sinks(*events, std::move(told));
     // A group takes the folder when it begins, and no coordinator that comes back does.
     if (command.first && !command.child) {
-      STARLING_TRY(take_folder(job, run));
+      STARLING_TRY(take_folder(job, run, {}));
     }
     if (!command.child) {
       event::Started started = start_of(job);

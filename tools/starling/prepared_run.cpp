@@ -6,6 +6,7 @@
 
 #include "actors/files.h"
 #include "actors/make_model.h"
+#include "core/base/process_identity.h"
 #include "core/data/dataset.h"
 #include "core/formats/checkpoint_owner.h"
 #include "core/job/groups.h"
@@ -25,7 +26,7 @@ constexpr std::uint32_t kSpareKeys = 64;  // for workers that join later
 // Makes the folder of checkpoints the run's until its end, once.
 Result<> claim_folder(PreparedRun& run) {
   if (run.claim) return ok();
-  STARLING_TRY(take_folder(run.job, run.id()));
+  STARLING_TRY(take_folder(run.job, run.id(), process_identity()));
   run.claim = CheckpointClaim(run.job.checkpoint.dir, run.id());
   return ok();
 }

@@ -184,10 +184,12 @@ Result<> check_folder(const Job& job) {
                                     "no checkpoint there, the file may be removed)");
 }
 
-Result<> take_folder(const Job& job, const JobId& run) {
+Result<> take_folder(const Job& job, const JobId& run, const std::string& process) {
   STARLING_TRY(check_folder(job));
   if (!job.checkpoint.on()) return ok();
-  return take_checkpoints(*open_storage(job.checkpoint.dir), writer_of(job, run));
+  CheckpointWriter writer = writer_of(job, run);
+  writer.process = process;
+  return take_checkpoints(*open_storage(job.checkpoint.dir), writer);
 }
 
 Result<OpenedCheckpoints> open_checkpoints(const Job& job, const Layout& layout, bool resume) {

@@ -73,8 +73,8 @@ Result<OpenedCheckpoints> open_checkpoints(const Job& job, const Layout& layout,
 Result<> check_folder(const Job& job);
 
 // Makes the folder this run's, whichever run of the job had it before. Does nothing without
-// [checkpoint]. Errors: as check_folder().
-Result<> take_folder(const Job& job, const JobId& run);
+// [checkpoint]. `process`: CheckpointOwner::process. Errors: as check_folder().
+Result<> take_folder(const Job& job, const JobId& run, const std::string& process);
 
 // Returns this run's process as a writer of the job's checkpoints, when no coordinator is left.
 CheckpointWriter writer_of(const Job& job, const JobId& run);
