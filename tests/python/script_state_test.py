@@ -235,6 +235,23 @@ train(measured, built, metrics=["net", "body"])
     require([metrics for _, metrics, _ in found] == [(1.0, 0.0)] * 4, found)
 
 
+def a_metric_is_one_number(place):
+    for name, value, found in (("text", "'much'", "a str"), ("none", "None", "a NoneType"),
+                               ("several", "[1.0, 2.0]", "a list")):
+        refused(place, name, f"""
+def measured(net, batch):
+    return loss(net, batch), {{"much": {value}}}
+train(measured, metrics=["much"])
+""", f"metric much must be one number, is {found}")
+    found = computed(place, "tensor", """
+def measured(net, batch):
+    value = loss(net, batch)
+    return value, {"much": value}
+train(measured, metrics=["much"])
+""")
+    require(all(metrics == (value,) for value, metrics, _ in found), found)
+
+
 def statistics_that_stand_still_are_accepted(place):
     """Of eval(), and of momentum=0, where each micro-batch has statistics of its own."""
     if not os.environ.get("STARLING_TEST_TORCH"):
@@ -271,7 +288,8 @@ train(forks, metrics=["held"])
 
 
 if __name__ == "__main__":
-    main(what_a_loss_leaves_changed_is_named,
+    main(a_metric_is_one_number,
+         what_a_loss_leaves_changed_is_named,
          what_a_loop_says_twice_is_refused,
          what_cannot_be_trained_is_named,
          what_cannot_be_compared_at_the_start_is_named,

@@ -141,6 +141,16 @@ def one_line(error: BaseException, script: str) -> str:
     return f"{type(error).__name__}: {text}{where}"
 
 
+def _one_number(name: str, value: Any) -> float:
+    """A metric's. Raises Refused."""
+    try:
+        return float(value.detach() if hasattr(value, "detach") else value)
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several, in some releases of torch
+        shape = getattr(value, "shape", None)
+        found = f"a {type(value).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
+        raise Refused(f"metric {name} must be one number, is {found}") from None
+
+
 class Server:
     """Answers requests with a module and its data. `build` gives both; a generator gives passes to
     whoever computes them."""
@@ -453,7 +463,7 @@ class Server:
             raise self._module.Refused("the loss has no gradient: does it come from the net that it was given?")
         loss.backward()
         value = float(loss.detach())
-        measured = [float(metrics[name]) for name in self._metrics]
+        measured = [_one_number(name, metrics[name]) for name in self._metrics]
         took = time.perf_counter() - self._begun
         if self._first is not None:
             return self._proven(value, measured)

@@ -190,8 +190,8 @@ class Wandb:
         self._run = self._wandb.init(project=self._name, dir=self._out, config=config)
         self._run.summary.update({"continues": of_before, "continues_from_step": step - 1})
         told.set("wandb-id", self._run.id)
-        print(f"starling: W&B takes back nothing: its run {of_before} has no more than steps 1 to {step - 1} of this training, and"
-              f" its run {self._run.id} those from {step} on", file=sys.stderr)
+        print(f"starling: W&B takes back nothing: of its run {of_before} only steps 1 to {step - 1} are of this training, and its"
+              f" run {self._run.id} has those from {step} on", file=sys.stderr)
         return True
 
     def close(self, told: Told) -> None:
