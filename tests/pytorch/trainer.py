@@ -88,6 +88,26 @@ def losses_are_those_of_transformers_own_trainer(folder):
     assert len(losses[0]) == len(losses[1]) == 30 and losses[1][-1] < losses[1][0] - 1 and furthest < 1e-4, losses
 
 
+def the_rate_is_transformers_linear_one_step_later(folder):
+    """Linear is what a Trainer has if nothing is said."""
+    import torch
+    from transformers import get_linear_schedule_with_warmup
+
+    text_in(folder)
+    base_of(folder, "gpt2")
+    for warmup in (0, 4):
+        out = os.path.join(folder, f"linear-{warmup}")
+        said(SCRIPT, *arguments(folder, out, max_steps=12, lr_scheduler_type="linear", warmup_steps=warmup), WORKERS="2")
+        with open(os.path.join(out, "events.jsonl"), encoding="utf-8") as file:
+            rates = {event["version"]: event["rate"] for event in map(json.loads, file) if event["ev"] == "step"}
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.003)
+        theirs = get_linear_schedule_with_warmup(optimizer, warmup, 12)
+        for step in range(12):
+            optimizer.step()
+            theirs.step()
+            assert abs(rates[step] - theirs.get_last_lr()[0]) < 1e-15, (warmup, step, rates, theirs.get_last_lr())
+
+
 def trainer(cls, folder, others=None, **changes):
     import torch
     from transformers import TrainingArguments
@@ -240,4 +260,5 @@ if __name__ == "__main__":
         sys.exit(0)
     sys.exit(run(what_a_job_has_not_is_refused_by_its_name, a_subclass_has_its_loss_its_collator_and_callbacks_that_read,
                  a_run_that_goes_on_tells_of_all_steps, a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,
-                 losses_are_those_of_transformers_own_trainer, any_number_of_workers_gives_one_model_also_through_kills))
+                 losses_are_those_of_transformers_own_trainer, the_rate_is_transformers_linear_one_step_later,
+                 any_number_of_workers_gives_one_model_also_through_kills))

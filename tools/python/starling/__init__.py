@@ -24,13 +24,13 @@ import os
 import sys
 
 from . import _strangers  # before torch: what is said has nothing to do with it
-from .job import SGD, Adam, AdamW, Failed, Job, MicroBatch, Step, Trained, join, load, train
+from .job import SGD, Adam, AdamW, Failed, Job, MicroBatch, Schedule, Step, Trained, join, load, train
 from .records import CheckpointRecord, EpochRecord, EvaluationRecord, StepEvent, StepRecord
 
 __version__ = "0.1.0"
 __all__ = [
-    "Adam", "AdamW", "CheckpointRecord", "EpochRecord", "EvaluationRecord", "Failed", "Job", "MicroBatch", "SGD", "Step", "StepEvent",
-    "StepRecord", "Trained", "join", "load", "train",
+    "Adam", "AdamW", "CheckpointRecord", "EpochRecord", "EvaluationRecord", "Failed", "Job", "MicroBatch", "SGD", "Schedule",
+    "Step", "StepEvent", "StepRecord", "Trained", "join", "load", "train",
 ]
 
 

@@ -23,8 +23,9 @@ from .optimizers import AdamW
 from .records import Course, history
 from .script import Refused, of_main
 
-# Floor of the rate at the end of the cosine, 1: none.
-_SCHEDULES = {"cosine": 0.0, "constant": 1.0, "constant_with_warmup": 1.0}
+# A job's schedule, and the floor of the rate at its end, 1: none.
+_SCHEDULES = {"cosine": ("cosine", 0.0), "linear": ("linear", 0.0), "constant": ("cosine", 1.0),
+              "constant_with_warmup": ("cosine", 1.0)}
 _OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 _MAPPED = {"output_dir", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "max_steps",
            "learning_rate", "lr_scheduler_type", "warmup_steps", "optim", "weight_decay", "adam_beta1", "adam_beta2",
@@ -116,12 +117,13 @@ class Trainer(transformers.Trainer):
             raise Refused(f"resume_from_checkpoint must be True or False, is {resume!r}: a job goes on from the"
                           f" checkpoints in its own output_dir, {args.output_dir}")
         steps = self._steps()
-        floor = _SCHEDULES[str(args.lr_scheduler_type.value)]
+        schedule, floor = _SCHEDULES[str(args.lr_scheduler_type.value)]
         warmup = 0 if args.lr_scheduler_type == "constant" else args.get_warmup_steps(steps)
         given: "dict[str, Any]" = dict(
             steps=steps, micro_batches=args.gradient_accumulation_steps, batch_size=args.per_device_train_batch_size,
             optimizer=AdamW(args.learning_rate, warmup, floor, (args.adam_beta1, args.adam_beta2), args.adam_epsilon,
-                            args.weight_decay, args.max_grad_norm or 0.0),
+                            args.weight_decay),
+            schedule=schedule, clip=args.max_grad_norm or 0.0,
             seed=args.seed, out=args.output_dir, collate=self._data()[1])
         if args.save_strategy == "epoch":
             given["checkpoint_every"] = max(1, math.ceil(steps / args.num_train_epochs))

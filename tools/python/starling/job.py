@@ -20,7 +20,7 @@ from .callbacks import Callbacks, Watch, drop_checkpoints
 from .calls import Call, Failed, Trained
 from .command import command, ended, program
 from .model_file import load, own_names, save
-from .optimizers import SGD, Adam, AdamW, Optimizer
+from .optimizers import SGD, Adam, AdamW, Optimizer, Schedule
 from .options import Options, name_of
 from .records import CheckpointRecord, EpochRecord, EvaluationRecord, StepEvent, StepRecord, evaluation as evaluation_of, number
 from .script import FOLDER, Refused, Script, of_main, started, texts
@@ -29,6 +29,7 @@ from .validation import Validation, left_out
 Build = Callable[[], "tuple[Any, Any]"]
 Loss = Callable[[Any, Any], Any]
 Log = Union[None, str, Callable[[int, Mapping[str, float]], Any], Sequence[Any]]
+Given = Union[Optimizer, Callable[[Any], Any], Any]  # an optimizer, also of torch
 
 
 def _again(script: Script) -> str:
@@ -91,21 +92,24 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
             print(f"starling: {remark}", file=sys.stderr)
         net, data = _made(build, init, options.seed)
         counted = options.count(len(data))
-        remark = None
+        options.settle(net)
+        held_out = None
         if options.validation is not None:
             module.seed_everything(options.seed)
             options.held_out = len(options.validation.opened())
             options.validation.section(options.held_out, options.batch_size)  # raises Refused
-            remark = left_out(options.held_out, options.batch_size)
+            held_out = left_out(options.held_out, options.batch_size)
         start = started(proof.of_state(init), module.outline(net))
         script = replace(script, text=texts(script), call=call.number, at=call.at,
                          earlier=Call.records(call.number - 1), started=start.text())
     except Refused as why:
         raise Failed(_said(2, f"{why}{where}")) from None
+    for remark in options.remarks:
+        _said(0, remark)
     if wanted:  # a command wants the job, and runs it in its own way
         Path(wanted).write_text(options.job(net, data, script), encoding="utf-8")
         raise SystemExit(0)
-    for line in (counted, remark):
+    for line in (counted, held_out):
         if line:
             print(line, flush=True)
     out = options.out or _folder(name_of(script))
@@ -204,7 +208,7 @@ def _end_of(out: str) -> "dict[str, Any]":
 
 
 def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batches: int = 8, batch_size: int = 8,
-          optimizer: Optimizer = AdamW(), workers: int = 2, out: Optional[str] = None,
+          optimizer: Given = AdamW(), workers: int = 2, out: Optional[str] = None,
           seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
           init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[[Any], Any]]" = None,
           checkpoint: Optional[str] = None, checkpoint_every: int = 100, keep: int = 2, resume: bool = False,
@@ -214,7 +218,9 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
           on_epoch: "Optional[Callable[[EpochRecord], Any]]" = None,
           on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None,
           stop: "Optional[Callable[[StepRecord], Any]]" = None, log: Log = None,
-          epochs: Optional[float] = None, validation: Any = None, evaluate_every: Optional[int] = None,
+          epochs: Optional[float] = None, schedule: Any = None,
+          groups: "Optional[Mapping[str, Mapping[str, float]]]" = None, clip: Optional[float] = None,
+          validation: Any = None, evaluate_every: Optional[int] = None,
           evaluate_metrics: "Optional[Sequence[str]]" = None,
           on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
@@ -228,7 +234,16 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
     epochs      instead of steps: so many passes over the Dataset, which need not be whole; as many steps as hold them,
                 rounded up, and a line says how many
     optimizer   starling.AdamW(..), starling.Adam(..) or starling.SGD(..), with warm-up and cosine (their help says
-                more): its state is sharded over the workers, so none of torch's
+                more); or AdamW, Adam or SGD of torch.optim, as lambda net: torch.optim.AdamW(net.parameters(), lr=3e-4),
+                with a constant rate and without clipping, which are schedule= and clip=. Its state is sharded over the
+                workers; a step of torch's own is never made
+    schedule    of the rate: "linear" or another name of starling.Schedule, or a Schedule; a scheduler of torch.optim, as
+                lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, 1000), or a function of the step
+                that returns its rate: these two are asked once for all steps
+    groups      {"*.bias": dict(weight_decay=0.0), "head.*": dict(lr=1e-4)}: by names or patterns ('*', '?') of
+                parameters, other rates (beside the optimizer's; all follow its schedule) and weight decays; of several
+                that have a key for a parameter the last one counts
+    clip        bound of the whole gradient's norm, 0: none; instead of the optimizer's
     workers     processes that begin here, 1 to 64
     seed        a whole number from 0 to 2**63 - 1: of build(), of the order of the samples, and of what is drawn in
                 each micro-batch; another one is another training
@@ -289,7 +304,8 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
             one.done(value, measured)
     options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
                        checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command,
-                       epochs, Validation(validation, evaluate_every, evaluate or loss, evaluate_metrics))
+                       epochs, Validation(validation, evaluate_every, evaluate or loss, evaluate_metrics),
+                      schedule=schedule, groups=groups, clip=clip)
     return _run(call, options, build, init, Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate), evaluate, loss=loss,
                 collate=collate)
 
@@ -358,7 +374,7 @@ class Job:
     waits for the job's end, whose result is `trained` then."""
 
     def __init__(self, build: Build, *, steps: Optional[int] = None, micro_batches: int = 8, batch_size: int = 8,
-                 optimizer: Optimizer = AdamW(), workers: int = 2, out: Optional[str] = None,
+                 optimizer: Given = AdamW(), workers: int = 2, out: Optional[str] = None,
                  seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
                  init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
                  checkpoint_every: int = 100, keep: int = 2, resume: bool = False, metrics: "Sequence[str]" = (),
@@ -368,7 +384,9 @@ class Job:
                  on_epoch: "Optional[Callable[[EpochRecord], Any]]" = None,
                  on_checkpoint: "Optional[Callable[[CheckpointRecord], Any]]" = None,
                  stop: "Optional[Callable[[StepRecord], Any]]" = None, log: Log = None,
-                 epochs: Optional[float] = None, validation: Any = None, evaluate_every: Optional[int] = None,
+                 epochs: Optional[float] = None, schedule: Any = None,
+                 groups: "Optional[Mapping[str, Mapping[str, float]]]" = None, clip: Optional[float] = None,
+                 validation: Any = None, evaluate_every: Optional[int] = None,
                  evaluate: "Optional[Callable[[Any, Any], Any]]" = None,
                  evaluate_metrics: "Optional[Sequence[str]]" = None,
                  on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None) -> None:
@@ -377,7 +395,8 @@ class Job:
         self._options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
                                  checkpoint, checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck,
                                  on_mismatch, command, epochs,
-                                 Validation(validation, evaluate_every, evaluate, evaluate_metrics))
+                                 Validation(validation, evaluate_every, evaluate, evaluate_metrics),
+                                schedule=schedule, groups=groups, clip=clip)
         self._server: "Optional[child.Server]" = None
         worker = child.channel()
         if worker is not None and self._call.is_the_jobs(worker.script):

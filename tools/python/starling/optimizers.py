@@ -1,17 +1,29 @@
-"""The optimizers that a job can have. Needs no torch."""
+"""The optimizers and schedules that a job can have. Needs no torch."""
 
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
-from typing import Any, Union
+from dataclasses import InitVar, dataclass
+from typing import Any, Optional, Union
+
+NAMES = {"lr": "rate", "eps": "epsilon"}  # torch's, and what they are here
+
+
+class _TorchNames:
+    """Lets an optimizer be told by torch's names as well."""
+
+    def _take(self, **given: "Optional[float]") -> None:
+        for theirs, value in given.items():
+            if value is not None:
+                object.__setattr__(self, NAMES[theirs], value)
 
 
 @dataclass(frozen=True)
-class AdamW:
+class AdamW(_TorchNames):
     """Loshchilov and Hutter, 2019, "Decoupled Weight Decay Regularization". The rate rises for `warmup` steps
-    to `rate` and falls along a cosine to `floor` times that. `weight_decay` is for parameters of two or more
-    dimensions; `clip` bounds the norm of the whole gradient, 0 does not."""
+    to `rate` and falls along a cosine to `floor` times that, or as `schedule=` of train() says. `weight_decay` is for
+    parameters of two or more dimensions; `clip` bounds the norm of the whole gradient, 0 does not. `lr` and `eps` are
+    other names of `rate` and `epsilon`, and count where both are given."""
 
     rate: float = 1e-3
     warmup: int = 0
@@ -20,6 +32,11 @@ class AdamW:
     epsilon: float = 1e-8
     weight_decay: float = 0.1
     clip: float = 1.0
+    lr: InitVar[Optional[float]] = None
+    eps: InitVar[Optional[float]] = None
+
+    def __post_init__(self, lr: "Optional[float]", eps: "Optional[float]") -> None:
+        self._take(lr=lr, eps=eps)
 
     def _fields(self) -> "dict[str, Any]":
         return {"kind": "adamw", "peak_rate": float(self.rate), "warmup_steps": operator.index(self.warmup),
@@ -29,7 +46,7 @@ class AdamW:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(_TorchNames):
     """Kingma and Ba, 2015, "Adam: A Method for Stochastic Optimization"; rate and clip as of AdamW."""
 
     rate: float = 1e-3
@@ -38,6 +55,11 @@ class Adam:
     betas: "tuple[float, float]" = (0.9, 0.999)
     epsilon: float = 1e-8
     clip: float = 1.0
+    lr: InitVar[Optional[float]] = None
+    eps: InitVar[Optional[float]] = None
+
+    def __post_init__(self, lr: "Optional[float]", eps: "Optional[float]") -> None:
+        self._take(lr=lr, eps=eps)
 
     def _fields(self) -> "dict[str, Any]":
         fields = AdamW(self.rate, self.warmup, self.floor, self.betas, self.epsilon, 0.0, self.clip)._fields()
@@ -46,7 +68,7 @@ class Adam:
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(_TorchNames):
     """Stochastic gradient descent with momentum, of Nesterov's kind or not; rate and clip as of AdamW."""
 
     rate: float = 0.1
@@ -56,6 +78,10 @@ class SGD:
     nesterov: bool = True
     weight_decay: float = 0.0
     clip: float = 0.0
+    lr: InitVar[Optional[float]] = None
+
+    def __post_init__(self, lr: "Optional[float]") -> None:
+        self._take(lr=lr)
 
     def _fields(self) -> "dict[str, Any]":
         return {"kind": "sgd", "peak_rate": float(self.rate), "warmup_steps": operator.index(self.warmup),
@@ -64,3 +90,20 @@ class SGD:
 
 
 Optimizer = Union[AdamW, Adam, SGD]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the rate goes with the steps, after a warm-up from 0: "constant", "linear" and "cosine" from the rate to
+    `floor` times it in the last step, "step" (times `factor` after each `every` steps), "one-cycle" (in `warmup` steps
+    from `start` times the rate up to it along a cosine, then along one to `floor`), "warm-up-stable-decay" (the last
+    `decay` steps linear to `floor`), "inverse-square-root". warmup and floor: else the optimizer's, where it is torch's 0.
+    docs/pytorch.md has the formulae."""
+
+    name: str
+    warmup: Optional[int] = None
+    floor: Optional[float] = None
+    every: Optional[int] = None
+    factor: Optional[float] = None
+    decay: Optional[int] = None
+    start: Optional[float] = None

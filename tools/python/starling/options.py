@@ -7,12 +7,13 @@ import json
 import math
 import operator
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Sequence, Set
 
-from .optimizers import SGD, Adam, AdamW, Optimizer
+from . import update
+from .optimizers import SGD, Adam, AdamW
 from .script import Refused, Script
 from .validation import EVERY, Validation
 
@@ -100,28 +101,33 @@ def _optimizer(value: Any, steps: int) -> "dict[str, Any]":
         made = isinstance(value, type) and issubclass(value, (AdamW, Adam, SGD))
         cure = f": starling.{like}(..) makes one" if like and (made or torchs) else ""
         given = f"the class {own}" if isinstance(value, type) else f"a {own}" if torchs else _shown(value)
+        if torchs and isinstance(value, type):
+            cure = f": lambda net: torch.optim.{kind.__name__}(net.parameters()) makes one" if like else ""
         raise Refused("optimizer must be starling.AdamW(..), starling.Adam(..) or starling.SGD(..), whose state the"
-                      f" workers share; is {given}{cure}")
-    for field in fields(value):
-        name, given = f"optimizer's {field.name}", getattr(value, field.name)
-        if field.name == "nesterov":
+                      f" workers share, or one of torch as lambda net: torch.optim.AdamW(net.parameters()); is"
+                      f" {given}{cure}")
+    for one in fields(value):
+        name, given = f"optimizer's {one.name}", getattr(value, one.name)
+        if one.name == "nesterov":
             _flag(name, given)
-        elif field.name == "betas":
+        elif one.name == "betas":
             if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or len(given) != 2:
                 raise _wrong(name, "two numbers", given)
             for beta in given:
                 _number(name, beta, 0.0, _BELOW_ONE)
-        elif field.name == "warmup":
+        elif one.name == "warmup":
             if _whole(name, given, 0, 2**32 - 1) >= steps:
                 raise _wrong(name, f"below the job's {steps} steps", given)
         else:
-            _number(name, given, *_OF_OPTIMIZERS[field.name], above=field.name in _ABOVE_ZERO)
+            _number(name, given, *_OF_OPTIMIZERS[one.name], above=one.name in _ABOVE_ZERO)
     return value._fields()
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_toml(v)}" for key, v in value.items()) + " }"
     if isinstance(value, float):
         text = repr(value)
         return text if any(c in text for c in ".en") else text + ".0"
@@ -164,7 +170,7 @@ class Options:
     steps: Optional[int]
     micro_batches: int
     batch_size: int
-    optimizer: Optimizer
+    optimizer: Any
     workers: int
     out: Optional[str]
     seed: int
@@ -183,6 +189,11 @@ class Options:
     epochs: Optional[float] = None  # instead of steps
     validation: Optional[Validation] = None
     held_out: int = 0  # samples of it, when it was opened
+    schedule: Any = None
+    groups: Any = None
+    clip: Optional[float] = None
+    updates: "Mapping[str, Any]" = field(default_factory=dict)  # [optimizer] of the job file, by settle()
+    remarks: "Sequence[str]" = ()  # of settle(), for people
 
     def check(self, init: Any, **calls: "Optional[Callable[..., Any]]") -> None:
         """Raises Refused, with the argument's name, where something cannot be; what is meant gets its plain type."""
@@ -212,7 +223,12 @@ class Options:
         self.metrics = _names("metrics", self.metrics)
         self._check_validation()
         self.command = _texts("command", self.command, "words, as (\"--coordinators\", \"3\")")
-        _optimizer(self.optimizer, self.steps if self.steps is not None else _WHOLE["steps"][1])
+        steps = self.steps if self.steps is not None else _WHOLE["steps"][1]
+        if self.clip is not None:
+            self.clip = _number("clip", self.clip, *_OF_OPTIMIZERS["clip"])
+        if not update.comes_later(self.optimizer):
+            _optimizer(self.optimizer, steps)
+        update.look_at(self.schedule, self.groups, steps)
 
     def _check_validation(self) -> None:
         if self.validation is None:
@@ -247,13 +263,23 @@ class Options:
             raise Refused(f"epochs={self.epochs:g} of {samples} samples are {steps} steps, expected at most"
                           f" {_WHOLE['steps'][1]}")
         self.steps = steps
-        _optimizer(self.optimizer, steps)
+        if not update.comes_later(self.optimizer):
+            _optimizer(self.optimizer, steps)
         return (f"epochs={self.epochs:g} of {samples} samples: {steps} steps of {per_step}, which are"
                 f" {steps * per_step / samples:.7g} epochs")
 
+    def settle(self, net: Any) -> None:
+        """Says how the net's parameters are updated. Raises Refused for an optimizer, schedule or groups that a job
+        cannot have, and for a warm-up that is longer than the job."""
+        assert self.steps is not None  # counted
+        steps = self.steps
+        self.updates, self.remarks = update.section(self.optimizer, self.schedule, self.groups, self.clip, steps, net,
+                                                    lambda one: _optimizer(one, steps))
+
     def plain(self) -> "dict[str, Any]":
-        """What people compare runs by."""
-        optimizer = {f"optimizer.{key}": value for key, value in self.optimizer._fields().items()}
+        """What people compare runs by, after settle()."""
+        optimizer = {f"optimizer.{key}": _toml(value) if key == "groups" else value
+                     for key, value in self.updates.items() if key != "fractions"}
         return {name: getattr(self, name) for name in ("steps", "micro_batches", "batch_size", "seed", "workers")} | optimizer
 
     def words(self, end: Optional[int]) -> "list[str]":
@@ -265,7 +291,8 @@ class Options:
         return words if end is None else [word for word in words if not word.startswith("--steps=")]
 
     def job(self, net: Any, data: Any, script: Script, end: Optional[int] = None) -> str:
-        """The text of a job file. end: it ends after so many steps, and the rate's schedule stays that of `steps`."""
+        """The text of a job file, after settle(). end: it ends after so many steps, and the rate's schedule stays that
+        of `steps`."""
         from . import module
 
         sections: "dict[str, dict[str, Any]]" = {
@@ -277,7 +304,7 @@ class Options:
                       **_chosen(metrics=list(self.metrics), module=script.module, arguments=script.arguments,
                                 text=script.text, call=script.call, at=script.at, earlier=script.earlier,
                                 started=script.started)},
-            "optimizer": {**self.optimizer._fields(), **({} if end is None else {"schedule_steps": self.steps})},
+            "optimizer": {**self.updates, **({} if end is None else {"schedule_steps": self.steps})},
             # Importing what a script needs takes workers of one machine their time.
             "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000, "recheck": self.recheck,
                         "on_mismatch": self.on_mismatch},

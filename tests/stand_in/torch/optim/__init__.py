@@ -1,1 +1,30 @@
-from . import optimizer  # noqa: F401
+"""Of optimizers what a job is made of: parameters in groups, and their hyperparameters. None makes a step."""
+from . import lr_scheduler, optimizer  # noqa: F401
+
+
+class Optimizer:
+    def __init__(self, params, defaults):
+        groups = list(params)
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        self.state = {}
+        self.param_groups = [{**defaults, **group, "params": list(group["params"])} for group in groups]
+
+
+class AdamW(Optimizer):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False,
+                 foreach=None, capturable=False, differentiable=False, fused=None):
+        super().__init__(params, {key: value for key, value in locals().items()
+                                  if key not in ("self", "params", "__class__")})
+
+
+class Adam(AdamW):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, **others):
+        super().__init__(params, lr, betas, eps, weight_decay, **others)
+
+
+class SGD(Optimizer):
+    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False,
+                 foreach=None, differentiable=False, fused=None):
+        super().__init__(params, {key: value for key, value in locals().items()
+                                  if key not in ("self", "params", "__class__")})

@@ -1,0 +1,103 @@
+"""Scripts over the stand-in for torch whose optimizers, schedules and groups are torch's or functions: one digest
+whatever happens, the rate in every step, and one line for what cannot be."""
+import os
+import signal
+
+from harness import main, require, wait_until
+from scripts import HEAD, ended, events, result, started, written
+
+STEPS = 24
+# Rates that rise and fall, of two groups; the first step's is 0.
+SCRIPT = HEAD + """
+import time
+
+def optimizer(net):
+    return torch.optim.AdamW([{"params": [net.weight], "weight_decay": 0.1}, {"params": [net.bias], "lr": 0.4}], lr=0.2)
+
+def schedule(optimizer):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: k / 10 if k < 10 else 0.9 ** (k - 10))
+
+def paced(net, batch):
+    time.sleep(float(os.environ.get("PACE", 0)))
+    return loss(net, batch)
+
+options = dict(steps=24, optimizer=optimizer, schedule=schedule, groups={"b*": dict(weight_decay=0.05)}, clip=5.0)
+"""
+TRAIN = SCRIPT + """
+options |= dict(checkpoint=os.environ["CHECKPOINTS"], checkpoint_every=4, keep=50) if "CHECKPOINTS" in os.environ else {}
+train(paced, **options)
+"""
+
+
+def rates(k):
+    return 0.2 * (k / 10 if k < 10 else 0.9 ** (k - 10))
+
+
+def quiet_digest(place):
+    return result(written(place, "quiet.py", TRAIN), OUT=place.path("quiet"))
+
+
+def groups_and_a_schedule_have_one_digest_through_a_kill(place):
+    quiet = quiet_digest(place)
+    steps = events(place.path("quiet"), "step")
+    require(len(steps) == STEPS and all(abs(e["rate"] - rates(e["version"])) < 1e-15 for e in steps), f"{steps[:3]}")
+    out = place.path("disturbed")
+    run = started(written(place, "disturbed.py", TRAIN), OUT=out, WORKERS="3", PACE="0.05")
+    wait_until(lambda: len(events(out, "step")) > 5, "steps")
+    victim = next(e for e in events(out, "worker") if e["what"] == "joined")
+    os.kill(victim["pid"], signal.SIGKILL)
+    said = "".join(run.communicate())
+    require(run.returncode == 0 and f"RESULT {quiet}" in said, f"{run.returncode}, expected {quiet}: {said[-2000:]}")
+    require(any(e["what"] == "lost" for e in events(out, "worker")), "nobody was lost")
+
+
+def groups_and_a_schedule_go_on_from_a_checkpoint(place):
+    quiet, script = quiet_digest(place), written(place, "train.py", TRAIN)
+    variables = dict(OUT=place.path("first"), CHECKPOINTS=place.path("checkpoints"), WORKERS="2")
+    first = started(script, PACE="0.05", **variables)
+    wait_until(lambda: len(events(variables["OUT"], "checkpoint")) > 1, "checkpoints")
+    first.send_signal(signal.SIGINT)
+    first.communicate()
+    require(not events(variables["OUT"], "done"), "it was done before the signal")
+    again = result(script, STARLING_RESUME="1", **{**variables, "OUT": place.path("again"), "WORKERS": "3"})
+    require(again == quiet, f"{again}, expected {quiet}")
+    # Other groups are another job.
+    other = written(place, "other.py", SCRIPT + "\noptions['groups'] = {'b*': dict(weight_decay=0.5)}\n"
+                    + TRAIN[len(SCRIPT):])
+    code, said = ended(other, STARLING_RESUME="1", **{**variables, "OUT": place.path("other")})
+    require(code == 2 and "[optimizer].groups is [{" in said, f"{code}: {said}")
+
+
+def a_sampled_schedule_ends_with_its_steps(place):
+    script = written(place, "longer.py", SCRIPT + "train(command=('--steps', '25'), **options)\n")
+    code, said = ended(script)
+    wanted = "the schedule was sampled for 24 steps, the job has 25: a schedule that is named has no end"
+    require(code == 2 and wanted in said and said.count("\n") == 1, f"{code}: {said}")
+
+
+def what_cannot_be_is_told_in_one_line(place):
+    cases = [
+        ("groups={'*.bais': dict(weight_decay=0)}", 'no tensor of the model is "*.bais", expected a name or pattern of'
+         " weight, bias"),
+        ("optimizer=lambda net: torch.optim.AdamW(net.parameters(), amsgrad=True)", "AdamW's amsgrad must be False, is True"),
+        ("optimizer=starling.Adam(), groups={'*': dict(weight_decay=0.1)}", 'weight_decay does not apply to kind "adam"'),
+        ("schedule=starling.Schedule('warm-up-stable-decay', warmup=4, decay=5)",
+         "decay must be at most the 4 steps after the warm-up, is 5; starling.train()"),
+    ]
+    for number, (options, wanted) in enumerate(cases):
+        code, said = ended(written(place, f"wrong{number}.py", HEAD + f"train({options})\n"))
+        require(code == 2 and wanted in said and said.count("\n") == 1 and "[optimizer]" not in said, f"{code}: {said}")
+
+
+def torchs_optimizer_is_as_ours_and_harmless_options_are_said(place):
+    ours = result(written(place, "ours.py", HEAD + "train(optimizer=starling.SGD(lr=0.1, momentum=0.9, nesterov=False),"
+                          " schedule='constant')\n"), OUT=place.path("ours"))
+    code, said = ended(written(place, "theirs.py", HEAD + "train(optimizer=lambda net: torch.optim.SGD(net.parameters(),"
+                               " lr=0.1, momentum=0.9, foreach=True))\n"), OUT=place.path("theirs"))
+    require(code == 0 and f"RESULT {ours}" in said, f"{code}, expected {ours}: {said}")
+    require("starling: foreach=True of torch.optim.SGD changes nothing here" in said, said)
+
+
+main(groups_and_a_schedule_have_one_digest_through_a_kill, groups_and_a_schedule_go_on_from_a_checkpoint,
+     a_sampled_schedule_ends_with_its_steps, what_cannot_be_is_told_in_one_line,
+     torchs_optimizer_is_as_ours_and_harmless_options_are_said)
