@@ -66,6 +66,11 @@ Result<std::unique_ptr<actors::NoticeWatch>> cloud_watch(const WorkerCommand& co
   return actors::NoticeWatch::make(*cloud, command.notices.metadata, log);
 }
 
+// The job is done, and its model lies where this worker would have saved it.
+void say_after_the_end(const std::string& name, const Digest& digest) {
+  std::printf("%s came after the end: digest %s\n", name.c_str(), to_string(digest).c_str());
+}
+
 int finish(const Life& life, const actors::TrainingSetup& setup, const actors::WorkerOver& over,
            const std::vector<actors::StepTimes>& times, int status) {
   if (status == actors::kFencedStatus && !life.command.quiet)
@@ -100,6 +105,8 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
     std::printf("%s done: loss %.6g, digest %s\n", name.c_str(), over.loss,
                 to_string(over.digest).c_str());
     if (!life.command.save.empty()) std::printf("model: %s\n", life.command.save.c_str());
+  } else if (status == 0 && over.job_done && !over.left) {
+    say_after_the_end(name, over.digest);
   } else if (status == 0) {
     std::printf("%s left\n", name.c_str());
   }
@@ -180,9 +187,7 @@ int came_too_late(const Life& life, const Ended& end) {
                 life.options.key.name + " came after the end: the job is done, digest " +
                     to_string(end.digest) +
                     ", and the model is not here: this worker has computed none");
-  if (!life.command.quiet)
-    std::printf("%s came after the end: digest %s\n", life.options.key.name.c_str(),
-                to_string(end.digest).c_str());
+  if (!life.command.quiet) say_after_the_end(life.options.key.name, end.digest);
   return 0;
 }
 
