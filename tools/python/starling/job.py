@@ -238,8 +238,8 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
                 with a constant rate and without clipping, which are schedule= and clip=. Its state is sharded over the
                 workers; a step of torch's own is never made
     schedule    of the rate: "linear" or another name of starling.Schedule, or a Schedule; a scheduler of torch.optim, as
-                lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, 1000), or a function of the step
-                that returns its rate: these two are asked once for all steps
+                lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, 1000, cycle_momentum=False), or a
+                function of the step that returns its rate: these two are asked once for all steps
     groups      {"*.bias": dict(weight_decay=0.0), "head.*": dict(lr=1e-4)}: by names or patterns ('*', '?') of
                 parameters, other rates (beside the optimizer's; all follow its schedule) and weight decays; of several
                 that have a key for a parameter the last one counts
