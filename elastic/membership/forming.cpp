@@ -251,7 +251,8 @@ void Forming::decide() {
     if (roster_.now_ms() - began_ms_ <= config_.start_timeout_ms) return;
     return end(kExitAlone, std::to_string(reporters.size()) + " of " +
                                std::to_string(config_.wanted_workers) + " workers came within " +
-                               std::to_string(config_.start_timeout_ms) + " ms");
+                               std::to_string(config_.start_timeout_ms) +
+                               " ms, [elastic].start_timeout_ms");
   }
   if (reporters.empty() || state_lost) {
     if (!all->missing.empty() && patient()) return;

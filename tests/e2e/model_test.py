@@ -180,6 +180,7 @@ def what_is_saved_is_whole_and_a_flipped_bit_is_found(place):
         path = os.path.join(run.out, "model.safetensors")
         code, said = checked(path)
         require(code == 0 and "a trained model" in said, f"{code} {said}")
+        require(checked(run.out) == (code, said), "the folder of the run is not checked as its model")
         with open(path, "rb") as file:
             data = bytearray(file.read())
         data[-5] ^= 1

@@ -336,7 +336,7 @@ def too_few_of_something(place):
     check([
         Row("workers that do not come", ["coordinator", "--new", "--job", job, "--keys", keys, "--listen", f"127.0.0.1:{port}",
                                          "--state", place.path("state"), "--workers", 3], 3,
-            "0 of 3 workers came within 1000 ms"),
+            "0 of 3 workers came within 1000 ms, [elastic].start_timeout_ms"),
         Row("16 open files", ["run", job, "--out", place.path("few")], 2, "open files in each worker, 16 are allowed",
             limit=limited(resource.RLIMIT_NOFILE, 16)),
         Row("1 GB of address space", ["run", large, "--out", place.path("large")], 3, "memory",

@@ -226,7 +226,7 @@ TEST_CASE("forming: a start that too few come to ends the job") {
   two.report(1, two.id);
   two.review();
   REQUIRE(two.end.has_value());
-  CHECK(two.end->reason == "1 of 2 workers came within 30000 ms");
+  CHECK(two.end->reason == "1 of 2 workers came within 30000 ms, [elastic].start_timeout_ms");
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ RAISED = {
     "optimizer": "torch.optim.SGD wants to make a step, but the optimizer is the job's",
     "no-gradient": "the loss has no gradient",
     "many": "the loss must be one floating-point number with a gradient, is a tensor (3,) of torch.float32",
+    "three": "the loss must be one floating-point number with a gradient, is a tuple of 3",
 }
 # Of one process: another takes its place, and the digest is that of an undisturbed run.
 LOST = {

@@ -202,6 +202,8 @@ def misbehave(net):
         next(net.parameters()).data.clamp_(-0.01, 0.01)
     if WRONG == "optimizer":
         torch.optim.SGD(net.parameters(), lr=0.1).step()
+    if WRONG == "three":
+        return torch.zeros(()), {}, 1
     if WRONG == "no-gradient":
         return torch.zeros(())
     if WRONG == "many":

@@ -20,6 +20,7 @@
 #include "tools/starling/exit.h"
 #include "tools/starling/memory.h"
 #include "tools/starling/names.h"
+#include "tools/starling/prepared_run.h"
 
 namespace starling::tools {
 namespace {
@@ -89,7 +90,12 @@ int check_job(const std::string& file) {
 
 }  // namespace
 
-int check(const CheckCommand& command) {
+int check(const CheckCommand& given) {
+  CheckCommand command = given;
+  // The folder of a run is checked by what it has come to.
+  const std::string model = (std::filesystem::path(given.file) / kModelFile).string();
+  if (std::error_code ignored; std::filesystem::is_regular_file(model, ignored))
+    command.file = model;
   const bool trained = is_trained_model(command.file);
   if (!trained && ends_with(command.file, ".safetensors")) return check_reference(command);
   if (command.isa != "auto" || command.precision != Precision::kFp32)

@@ -447,14 +447,14 @@ class Server:
 
     def done(self, loss: Any, metrics: Mapping[str, Any], samples: Sequence[int]) -> float:
         torch = self._torch
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.is_floating_point():
+            found = f"a tensor {tuple(loss.shape)} of {loss.dtype}" if isinstance(loss, torch.Tensor) \
+                else f"a {type(loss).__name__}" + (f" of {len(loss)}" if isinstance(loss, (tuple, list)) else "")
+            raise self._module.Refused(f"the loss must be one floating-point number with a gradient, is {found}")
         if set(metrics) != set(self._metrics):
             raise self._module.Refused(
                 f"the loss measures {sorted(metrics) or 'nothing'} beside it, the job names"
                 f" {sorted(self._metrics) or 'nothing'}: metrics= of starling.train()")
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.is_floating_point():
-            found = f"a tensor {tuple(loss.shape)} of {loss.dtype}" if isinstance(loss, torch.Tensor) \
-                else f"a {type(loss).__name__}"
-            raise self._module.Refused(f"the loss must be one floating-point number with a gradient, is {found}")
         if self._written or self._first:
             raise self._module.Refused(
                 "the loss has computed a gradient itself (backward()), which done() does; add up all that is to be"
