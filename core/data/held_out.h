@@ -35,7 +35,7 @@ class HeldOut {
   // Whether step `version` evaluates the parameters that it begins with.
   bool due(Version version) const { return version != 0 && version % every_ == 0; }
   // The batches that come with micro-batch m of a step that evaluates: [first, second). A pure function,
-  // so whoever computes that micro-batch computes these.
+  // so the worker that computes that micro-batch computes these batches.
   std::pair<std::uint32_t, std::uint32_t> of(MicroBatch m) const;
 
  private:

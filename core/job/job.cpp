@@ -38,7 +38,7 @@ std::string schedule_lines(const OptimizerSpec& o) {
   return lines;
 }
 
-// One line: a hash's difference is told by lines.
+// Writes groups in one line, as job_differences() compares the canonical text line by line.
 std::string groups_line(const std::vector<GroupSpec>& groups) {
   std::string all;
   for (const GroupSpec& group : groups) {

@@ -131,7 +131,7 @@ void Worker::finish() {
   run.stage = EpochRun::Stage::kFinished;
   send_moves();
   // One member evaluates the last version, which no step begins with, before it compares the parameters
-  // for the digest. What it finds is the same whoever it is: if it is lost, another begins anew.
+  // for the digest. Every member would find the same values: if rank 0 is lost, the next rank 0 begins anew.
   if (config_.evaluates && run.self == 0 && !(evaluated_ && !evaluated_->values.empty())) {
     if (!std::exchange(evaluated_, worker_event::Evaluated{})) emit(Evaluate{version_});
     return;

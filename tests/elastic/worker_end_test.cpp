@@ -44,7 +44,7 @@ TEST_CASE("worker: who has finished has the trained model when the end is told")
   CHECK_FALSE(exit.leaving);
 }
 
-// Goal: no job that evaluates ends without an evaluation of its last version, whoever is lost.
+// Goal: no job that evaluates ends without an evaluation of its last version, whichever worker is lost.
 TEST_CASE("worker: rank 0 evaluates the last version before it finishes, and only once") {
   OneWorker one;
   WorkerConfig config = OneWorker::config({});

@@ -166,7 +166,7 @@ class Follower {
     }
   }
 
-  // Whether the end of the job is told, which no coordinator of the group goes on after.
+  // Whether this coordinator has heard the end of the job; no coordinator of the group goes on after that end.
   bool job_ended() const { return ended_ && !gone_; }
 
   void finish() {

@@ -238,11 +238,11 @@ def _named(schedule: Schedule, update: Update, steps: int) -> "dict[str, Any]":
             raise Refused('schedule "step" wants the steps between two falls: starling.Schedule("step", every=100)')
         keys["step_every"] = _whole("schedule's every", schedule.every)
         if schedule.factor is not None:
-            keys["step_factor"] = _fraction("schedule's factor", schedule.factor)
+            keys["step_factor"] = _in_range("schedule's factor", schedule.factor, 1)
     if name == "warm-up-stable-decay":
         keys["decay_steps"] = max(1, steps // 10) if schedule.decay is None else _whole("schedule's decay", schedule.decay)
     if name == "one-cycle" and schedule.start is not None:
-        keys["start"] = _fraction("schedule's start", schedule.start)
+        keys["start"] = _in_range("schedule's start", schedule.start, 1)
     return keys
 
 
@@ -256,13 +256,13 @@ def _whole(name: str, value: Any) -> int:
     return number
 
 
-def _fraction(name: str, value: Any) -> float:
+def _in_range(name: str, value: Any, most: float) -> float:
     try:
         number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
     except Exception:
         number = math.nan
-    if not 0 <= number <= 1:
-        raise Refused(f"{name} must be a number from 0 to 1, is {_once(repr(value))}")
+    if not 0 <= number <= most:
+        raise Refused(f"{name} must be a number from 0 to {most:g}, is {_once(repr(value))}")
     return number
 
 
@@ -389,21 +389,11 @@ def groups_of(given: Any, rate: float) -> "list[dict[str, Any]]":
             raise Refused(f"groups[{pattern!r}] must be a dict with lr, weight_decay or both, is {_once(repr(keys))}")
         group: "dict[str, Any]" = {"tensors": [pattern]}
         for key, value in keys.items():
-            group["rate_factor" if key == "lr" else key] = _in_range(f"groups[{pattern!r}]'s {key}", value)
+            group["rate_factor" if key == "lr" else key] = _in_range(f"groups[{pattern!r}]'s {key}", value, RATE_MAX)
         if "lr" in keys:
             group["rate_factor"] /= rate
         groups.append(group)
     return groups
-
-
-def _in_range(name: str, value: Any) -> float:
-    try:
-        number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
-    except Exception:
-        number = math.nan
-    if not 0 <= number <= RATE_MAX:
-        raise Refused(f"{name} must be a number from 0 to {RATE_MAX:g}, is {_once(repr(value))}")
-    return number
 
 
 def section(optimizer: Any, schedule: Any, groups: Any, clip: "Optional[float]", steps: int, net: Any,
