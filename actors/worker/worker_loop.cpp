@@ -22,8 +22,9 @@ std::uint64_t heartbeat_ms(const Job& job) {
 // Limits the wait of the job's end for data to be read.
 constexpr std::uint64_t kDataWaitMs = 3000;
 
-// In the job's first steps, models that may keep state are rechecked by every worker.
-constexpr Version kWatchedSteps{32};
+// In its first steps every worker rechecks a model that may keep state: of a process that begins, now or
+// in the middle of a run, all that its machine does differently is new.
+constexpr std::uint64_t kWatchedSteps = 32;
 
 elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   elastic::WorkerConfig config;
@@ -34,8 +35,7 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.checkpoint_every = setup.job.checkpoint.every;
   config.stop_on_nonfinite = setup.job.on_nonfinite == NonFinite::kStop;
   config.loss_scale = loss_scale_rule(setup.job);
-  config.recheck = {setup.job.recheck,
-                    kind_of(setup.job.model).may_keep_state ? kWatchedSteps : Version{0},
+  config.recheck = {setup.job.recheck, kind_of(setup.job.model).may_keep_state ? kWatchedSteps : 0,
                     setup.job.seed};
   config.evaluates = setup.held_out != nullptr;
   config.evaluation_width = evaluation_width(setup.job);

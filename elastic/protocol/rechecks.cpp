@@ -16,7 +16,8 @@ const LedgerRow* row_of(const std::vector<LedgerRow>& rows, MicroBatch m) {
 }  // namespace
 
 std::vector<MicroBatch> rechecks_of(const RecheckRule& rule, Version version,
-                                    const std::vector<Rank>& shares, Rank self) {
+                                    const std::vector<Rank>& shares, Rank self,
+                                    std::uint64_t computed) {
   if (rule.share == 0) return {};
   std::map<Rank, std::vector<MicroBatch>> by_rank;
   for (MicroBatch m = 0; m < shares.size(); ++m) by_rank[shares[m]].push_back(m);
@@ -28,7 +29,7 @@ std::vector<MicroBatch> rechecks_of(const RecheckRule& rule, Version version,
     return steps * shares.size() / (rule.share * world);
   };
   std::uint64_t count = due(version.value() + 1) - due(version.value());
-  if (version < rule.first) count = std::max<std::uint64_t>(count, 1);
+  if (computed < rule.first) count = std::max<std::uint64_t>(count, 1);
   if (count == 0) return {};
   const std::uint64_t dice = mix64(mix64(rule.seed, version.value()), 7);
   const auto place = static_cast<std::uint64_t>(std::distance(by_rank.begin(), own));

@@ -16,16 +16,18 @@ namespace starling::elastic {
 
 struct RecheckRule {
   std::uint32_t share = 0;  // one micro-batch in so many is computed again; 0: none is
-  Version first = 0;        // in each step before this one, each worker with a share rechecks one
+  std::uint64_t first = 0;  // steps at a worker's begin, in each of which it rechecks one at least
   std::uint64_t seed = 0;
 };
 
-// The micro-batches that rank `self` computes again in step `version` with these shares: a pure
-// function, so all members agree. In evenly spaced steps each worker with a share rechecks equally
-// many micro-batches of one other worker, and no two recheck the same worker; a worker that alone has
-// a share rechecks its own. The cost is one part in rule.share of a step's computing.
+// The micro-batches that rank `self`, which has computed in so many steps before, computes again in
+// step `version` with these shares: a pure function. In evenly spaced steps each worker with a share
+// rechecks equally many micro-batches of one other worker, and no two recheck the same worker; a
+// worker that alone has a share rechecks its own. The cost is one part in rule.share of a step's
+// computing.
 std::vector<MicroBatch> rechecks_of(const RecheckRule& rule, Version version,
-                                    const std::vector<Rank>& shares, Rank self);
+                                    const std::vector<Rank>& shares, Rank self,
+                                    std::uint64_t computed);
 
 // The rechecks of the step in flight at one member.
 class Rechecks {

@@ -138,7 +138,7 @@ class Worker {
   void end_share_if_done();
   worker_command::Measure what_to_measure() const;
   void vote_if_ready();
-  std::vector<MicroBatch> due_rechecks() const;
+  std::vector<MicroBatch> due_rechecks();
   bool rechecked();
   void cast(Vote vote);
   void pass_if_complete();
@@ -209,6 +209,8 @@ class Worker {
   std::vector<bool> copies_;  // label version_ (and its total, if pending)
   StepWork work_;             // of step version_
   Rechecks rechecks_;         // of step version_
+  // In how many steps this life had a share.
+  std::uint64_t computed_ = 0;
   bool comparing_ = false;
   std::vector<Difference> differences_;  // that are known here, the newest last
   Speedometer speed_;

@@ -150,10 +150,11 @@ void Worker::on_event(const MicroBatchDone& e) {
 }
 
 // A forced epoch repeats a step that others wait for already: it rechecks nothing.
-std::vector<MicroBatch> Worker::due_rechecks() const {
+std::vector<MicroBatch> Worker::due_rechecks() {
   const EpochRun& run = *run_;
   if (run.plan->kind == PlanKind::kForced && run.first == version_) return {};
-  return rechecks_of(config_.recheck, version_, run.shares, run.self);
+  if (std::ranges::find(run.shares, run.self) == run.shares.end()) return {};
+  return rechecks_of(config_.recheck, version_, run.shares, run.self, computed_++);
 }
 
 void Worker::on_event(const Rechecked& e) {

@@ -141,6 +141,38 @@ train(hidden, steps=1000, recheck=0, checkpoint=os.environ["CK"], checkpoint_eve
             require(json.load(file).get("doubted_from") == 0, f"{name} is not in doubt")
 
 
+def what_a_process_of_later_does_differently_is_told_in_its_first_steps(place):
+    """A file that the script reads after some passes is another one when a worker's next process reads it."""
+    setting = place.path("setting")
+    with open(setting, "w") as file:
+        file.write("1.0")
+    script = written(place, "late.py", HEAD + """
+import time
+passes, factor = [], []
+def late(net, batch):
+    passes.append(1)
+    time.sleep(0.01)
+    if len(passes) == 4:
+        factor.append(float(open(os.environ["SETTING"]).read()))
+    return loss(net, batch) * (factor[0] if factor else 1.0)
+train(late, steps=1000000, recheck=1000000)
+""")
+    out = place.path("late")
+    process = started(script, OUT=out, WORKERS="2", SETTING=setting)
+    wait_until(lambda: len(events(out, "step")) > 40, "more steps than are watched")
+    require(not events(out, "mismatch"), f"before anything differs: {events(out, 'mismatch')}")
+    with open(setting, "w") as file:
+        file.write("3.0")
+    os.kill(next(e["pid"] for e in events(out, "worker") if e["name"] == "worker-1"), signal.SIGKILL)
+    wait_until(lambda: events(out, "mismatch"), "a mismatch")
+    back = [e for e in events(out, "worker") if e["what"] == "joined"][-1]
+    before = max(e["version"] for e in events(out, "step") if e["t"] < back["t"])
+    told = events(out, "mismatch")[0]["version"]
+    require(before < told <= before + 40, f"told in step {told}, the new process joined after step {before}")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE)
+
+
 def a_run_that_goes_on_after_a_difference_is_in_doubt(place):
     """Its own processes compute as the undisturbed ones do: only the checkpoint can say so."""
     script = written(place, "goes_on.py", HEAD + """

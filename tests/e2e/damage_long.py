@@ -25,7 +25,7 @@ WORKERS, STEPS = 4, 240
 def one(place, job, quiet, kind, dice):
     step = dice.randint(2, STEPS // 2)
     # With one replica some of the workers may hold no copy that they do not own: there is nothing to flip in them.
-    for worker in dice.sample([f"worker-{n + 1}" for n in range(WORKERS)], WORKERS):
+    for worker in dice.sample([f"worker-{n}" for n in range(WORKERS)], WORKERS):
         with sabotage(f"{kind}@{step}@{worker}"):
             run = place.run(job, "--workers", WORKERS).end()
         same(run, quiet)

@@ -32,15 +32,15 @@ TEST_CASE("rechecks: one micro-batch in so many, of another worker, by all alike
     for (const std::uint32_t share : {1u, 16u, 256u}) {
       CAPTURE(world);
       CAPTURE(share);
-      const RecheckRule rule{share, Version{0}, 5};
+      const RecheckRule rule{share, 0, 5};
       const auto shares = equal_shares(world, kM);
       std::uint64_t count = 0;
       std::set<std::pair<Rank, Rank>> pairs;
       for (Version v{0}; v < kSteps; ++v) {
         std::set<MicroBatch> seen;
         for (Rank self = 0; self < world; ++self) {
-          const auto again = rechecks_of(rule, v, shares, self);
-          CHECK(again == rechecks_of(rule, v, shares, self));
+          const auto again = rechecks_of(rule, v, shares, self, v.value());
+          CHECK(again == rechecks_of(rule, v, shares, self, v.value() + 1));
           for (const MicroBatch m : again) {
             CHECK(seen.insert(m).second);  // by nobody else
             CHECK((world == 1) == (shares[m] == self));
@@ -58,17 +58,20 @@ TEST_CASE("rechecks: one micro-batch in so many, of another worker, by all alike
   }
 }
 
-TEST_CASE("rechecks: in the first steps everybody computes at least one again") {
-  const RecheckRule rule{1000, Version{3}, 5};
+// Of a process that begins in the middle of a run, everything that its machine does differently is new.
+TEST_CASE(
+    "rechecks: in its first steps, whenever they are, each worker computes at least one again") {
+  const RecheckRule rule{1000, 3, 5};
   const auto shares = equal_shares(3, 6);
-  for (Rank self = 0; self < 3; ++self) {
-    for (Version v{0}; v < 3; ++v) CHECK(rechecks_of(rule, v, shares, self).size() == 1);
-    CHECK(rechecks_of(rule, Version{3}, shares, self).empty());
-  }
+  for (const Version begins : {Version{0}, Version{50}})
+    for (Rank self = 0; self < 3; ++self)
+      for (std::uint64_t computed = 0; computed < 5; ++computed)
+        CHECK(rechecks_of(rule, begins + computed, shares, self, computed).size() ==
+              (computed < 3 ? 1 : 0));
   // In the very first one what somebody computed first of all.
-  CHECK(rechecks_of(rule, Version{0}, equal_shares(1, 6), 0) == std::vector<MicroBatch>{0});
-  CHECK(rechecks_of({0, Version{3}, 5}, Version{0}, shares, 0).empty());
-  CHECK(rechecks_of(rule, Version{0}, {1, 1, 1, 1, 1, 1}, 0).empty());  // has no share
+  CHECK(rechecks_of(rule, Version{0}, equal_shares(1, 6), 0, 0) == std::vector<MicroBatch>{0});
+  CHECK(rechecks_of({0, 3, 5}, Version{0}, shares, 0, 0).empty());
+  CHECK(rechecks_of(rule, Version{0}, {1, 1, 1, 1, 1, 1}, 0, 0).empty());  // has no share
 }
 
 TEST_CASE("rechecks: what differs is computed once more, and then told") {
@@ -102,7 +105,7 @@ using namespace worker_command;
 
 // Computes one of another's micro-batches again in step 0; everything else that a vote needs is there.
 struct Rechecking : OneWorker {
-  explicit Rechecking(Bugs bugs = {}) : OneWorker(bugs, {1000, Version{1}, 5}) {
+  explicit Rechecking(Bugs bugs = {}) : OneWorker(bugs, {1000, 1, 5}) {
     begin();
     const auto orders = among<Compute>(all);
     REQUIRE(orders.size() == 1);
@@ -183,6 +186,24 @@ TEST_CASE("worker: what was ordered in an epoch that is over is waited for") {
   CHECK(one.count<SendVote>() == 0);
   one.again(std::nullopt);
   CHECK(one.count<SendVote>() == 1);
+}
+
+TEST_CASE("worker: one that joins a run in its middle computes again in its own first steps") {
+  OneWorker one({}, {1000, 2, 5});
+  Join join;
+  join.who = {0, 1};
+  one.on(Start{join});
+  one.receive(Welcome{{1, 1}, ""});
+  one.receive(Freeze{kFirst});
+  one.receive(
+      Committed{OneWorker::plan(PlanKind::kFresh, kFirst, {}, /*base=*/7, BeginAt::kGather)});
+  one.on(Initialised{kFirst, {}});
+  one.on(Connected{kFirst});
+  one.on(Gathered{kFirst, Version{7}});
+  const auto orders = OneWorker::among<Compute>(one.all);
+  REQUIRE(orders.size() == 1);
+  CHECK(orders[0].version == Version{7});
+  CHECK(orders[0].again.size() == 1);
 }
 
 TEST_CASE("suspicions: who is wrong is told where it can be") {

@@ -69,7 +69,7 @@ struct Settings {
   bool stop_on_nonfinite = false;
   bool evaluates = false;     // the last version, at the end
   std::uint32_t recheck = 0;  // elastic::RecheckRule
-  Version recheck_first = 0;
+  std::uint64_t recheck_first = 0;
   // Checkpoints.
   std::uint64_t checkpoint_every = 0;
   std::uint32_t checkpoint_keep = 2;

@@ -134,7 +134,7 @@ void draw_rechecks(Settings& s) {
   Random random(s.seed, /*purpose=*/7);
   if (random.chance(0.7)) return;
   s.recheck = static_cast<std::uint32_t>(random.range(1, 30));
-  s.recheck_first = Version(random.range(0, 10));
+  s.recheck_first = random.range(0, 10);
 }
 
 }  // namespace

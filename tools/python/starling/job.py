@@ -283,8 +283,8 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
     keep        how many of the newest checkpoints stay, 1 to 1000; changes no bits
     isa         "avx2" keeps CPUs with and without AVX-512 in one job; "auto": each its best, and all alike
     threads     processes that compute for each worker, one thread each
-    recheck     one micro-batch in so many is computed again by another worker, and the gradients are compared,
-                as one of each worker's is in each of the first 32 steps; 0: none
+    recheck     one micro-batch in so many is computed again by another worker, and the gradients are compared;
+                each worker does so with one in each of its first 32 steps; 0: none
     on_mismatch where they differ, the script keeps state or a machine computes wrongly: "warn" goes on with a
                 warning and a `mismatch` event, "stop" ends the run, exit code 1
     command     further options of `starling run`
