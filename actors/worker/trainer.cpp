@@ -1,13 +1,16 @@
 #include "actors/worker/trainer.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <deque>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "actors/sabotage.h"
 #include "actors/scheduling.h"
@@ -20,11 +23,16 @@
 namespace starling::actors {
 namespace {
 
-// Hashes the sums, the loss and the tokens; a NaN has many bit patterns, so one stands for all.
+// Hashes the sums and all that the row says: stop= of a script may ask for any of it. A NaN has many
+// bit patterns, so one stands for all.
 std::uint64_t contribution_of(const LedgerRow& row, std::uint64_t added) {
-  const double loss = std::isfinite(row.loss) ? row.loss : std::numeric_limits<double>::quiet_NaN();
-  const std::uint64_t words[] = {added, std::bit_cast<std::uint64_t>(loss), row.tokens,
-                                 std::uint64_t{row.finite}};
+  const auto bits = [](double x) {
+    return std::bit_cast<std::uint64_t>(
+        std::isfinite(x) ? x : std::numeric_limits<double>::quiet_NaN());
+  };
+  std::vector<std::uint64_t> words{added, bits(row.loss), row.tokens, std::uint64_t{row.finite}};
+  std::ranges::transform(row.metrics, std::back_inserter(words), bits);
+  std::ranges::transform(row.held_out, std::back_inserter(words), bits);
   return hash64(as_bytes(std::span<const std::uint64_t>(words)));
 }
 
@@ -186,14 +194,14 @@ class Compute : public caf::event_based_actor {
     computed.row.tokens = result.value().tokens;
     computed.row.finite = result.value().finite && added.finite;
     computed.row.metrics = std::move(result.value().metrics);
-    computed.row.contribution = contribution_of(computed.row, added.contribution);
     computed.took = Pace::Clock::now() - begun - lacked;
     // What is held out comes with the micro-batch, and is no part of its gradient or its time.
-    if (setup.held_out && setup.held_out->due(loaded.version) && !loaded.again)
+    if (setup.held_out && setup.held_out->due(loaded.version))
       if (const auto all = evaluate(loaded.version, setup.held_out->of(loaded.micro_batch),
                                     loaded.scale, computed.row.held_out);
           !all)
         set_error(computed, all.error());
+    computed.row.contribution = contribution_of(computed.row, added.contribution);
     return computed;
   }
 

@@ -35,8 +35,11 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.checkpoint_every = setup.job.checkpoint.every;
   config.stop_on_nonfinite = setup.job.on_nonfinite == NonFinite::kStop;
   config.loss_scale = loss_scale_rule(setup.job);
-  config.recheck = {setup.job.recheck, kind_of(setup.job.model).may_keep_state ? kWatchedSteps : 0,
-                    setup.job.seed};
+  config.recheck = {setup.job.recheck, /*first=*/0, setup.job.seed};
+  if (kind_of(setup.job.model).may_keep_state) {
+    config.recheck.first = kWatchedSteps;
+    if (setup.held_out) config.recheck.every = setup.job.evaluate.every;
+  }
   config.evaluates = setup.held_out != nullptr;
   config.evaluation_width = evaluation_width(setup.job);
   config.heartbeat_ms = std::max<std::uint64_t>(10, heartbeat_ms(setup.job));

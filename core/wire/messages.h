@@ -29,8 +29,8 @@ struct LedgerRow {
   std::uint64_t tokens = 0;
   bool finite = true;
   std::vector<double> metrics{};  // what the model measured beside the loss, in the job's order
-  // Hash of the added integers, the loss and the tokens: the same for every worker that computes the
-  // micro-batch from the same parameters.
+  // Hash of the added integers and of all that the row says but the worker: the same for every worker
+  // that computes the micro-batch from the same parameters.
   std::uint64_t contribution = 0;
   // Of each held-out batch that comes with this micro-batch, in a step that evaluates: its loss and
   // metrics. They travel between members alone.

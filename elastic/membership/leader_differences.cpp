@@ -43,7 +43,8 @@ void Leader::review_differences(const std::vector<Difference>& differences) {
 void Leader::tell_difference(const Difference& d, std::optional<std::uint64_t> wrong) {
   tell(event::Mismatch{d.version, d.micro_batch, d.worker, d.by, wrong});
   const std::string worker = name_of(group_, d.worker), finder = name_of(group_, d.by);
-  std::string text = place_of(d) + ": " + finder + " computes another gradient than ";
+  std::string text =
+      place_of(d) + ": " + finder + " computes another gradient, loss or metric than ";
   text += d.by == d.worker ? "it did before" : worker + ", whose is in the sum";
   if (wrong)
     text += "; " + name_of(group_, *wrong) + " is wrong";

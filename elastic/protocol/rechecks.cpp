@@ -29,7 +29,8 @@ std::vector<MicroBatch> rechecks_of(const RecheckRule& rule, Version version,
     return steps * shares.size() / (rule.share * world);
   };
   std::uint64_t count = due(version.value() + 1) - due(version.value());
-  if (computed < rule.first) count = std::max<std::uint64_t>(count, 1);
+  const bool asked = rule.every > 0 && version.value() % rule.every == 0;
+  if (computed < rule.first || asked) count = std::max<std::uint64_t>(count, 1);
   if (count == 0) return {};
   const std::uint64_t dice = mix64(mix64(rule.seed, version.value()), 7);
   const auto place = static_cast<std::uint64_t>(std::distance(by_rank.begin(), own));

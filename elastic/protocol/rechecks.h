@@ -18,6 +18,7 @@ struct RecheckRule {
   std::uint32_t share = 0;  // one micro-batch in so many is computed again; 0: none is
   std::uint64_t first = 0;  // steps at a worker's begin, in each of which it rechecks one at least
   std::uint64_t seed = 0;
+  std::uint64_t every = 0;  // one at least, too, in steps that are multiples of it; 0: of none
 };
 
 // The micro-batches that rank `self`, which has computed in so many steps before, computes again in

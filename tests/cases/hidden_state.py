@@ -69,6 +69,20 @@ class Noisy(TensorDataset):
         return x * self.noise.random(), y
 train(build=lambda: (Net(), Noisy(*build()[1].tensors)))
 """,
+    "a counter of evaluate": """
+batches = []
+def counting(net, batch):
+    batches.append(1)
+    return loss(net, batch) + 0.01 * len(batches)
+train(validation=lambda: build()[1], evaluate_every=2, evaluate=counting)
+""",
+    "a counter of a metric": """
+measured = []
+def counting(net, batch):
+    measured.append(1)
+    return loss(net, batch), {"calls": float(len(measured))}
+train(counting, metrics=["calls"])
+""",
     "a parameter through .data": """
 def clamped(net, batch):
     value = loss(net, batch)

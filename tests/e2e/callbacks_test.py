@@ -121,7 +121,7 @@ train(paced"""))
         if name.startswith("step-") and name != "step-000000010":
             shutil.rmtree(os.path.join(of["CK"], name))
     code, said = ended(script, STARLING_RESUME="1", RATE="0.005", **of)
-    require(code == 0 and said.count("step 11 has another loss, norm or rate than in the run before") == 1, said)
+    require(code == 0 and said.count("step 11 has another loss, norm, rate, metric or evaluation than in the run before") == 1, said)
     losses = [e["loss"] for name in ("run-1", "") for e in events(os.path.join(of["OUT"], name), "step")
               if name == "" or e["version"] < 10]
     with open(os.path.join(of["OUT"], "steps.csv")) as file:

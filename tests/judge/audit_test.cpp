@@ -102,9 +102,9 @@ TEST_CASE("audit: P1 is not held by a run that says that a worker's work is in d
          std::string(wrong) + "}")
             .c_str());
   };
-  check_only(
-      mismatch("1"), "P1", Finding::kBroken,
-      "line 9: step 1, micro-batch 0: worker 2 (w) computes another gradient than worker 1 (w)");
+  check_only(mismatch("1"), "P1", Finding::kBroken,
+             "line 9: step 1, micro-batch 0: worker 2 (w) computes another gradient, loss or "
+             "metric than worker 1 (w)");
   check_only(mismatch("2"), "P1", Finding::kNotShown, "worker 2 (w) is wrong");
   check_only(mismatch("null"), "P1", Finding::kNotShown, "step 1, micro-batch 0");
   // Coordinators' files together do not lose it.

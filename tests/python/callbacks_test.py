@@ -230,7 +230,7 @@ def stop_is_asked_of_no_others_than_it_was(place):
         told(watch)
         raise AssertionError("another loss was taken")
     except Refused as why:
-        require("step 4 was done again with another loss, norm or rate" in str(why), str(why))
+        require("step 4 was done again with another loss, norm, rate, metric or evaluation" in str(why), str(why))
     os.rename(folder.out, folder.out + "-elsewhere")
     os.mkdir(folder.out)
     watch = heard.watch(folder, resume=True)
@@ -285,6 +285,26 @@ def a_step_has_its_evaluation_which_comes_with_the_next_one(place):
     require(heard.numbers()[0] == list(range(1, 11)) and [e.step for e in heard.evaluations] == [3, 9, 10], "the end")
 
 
+def stop_is_asked_of_no_other_evaluation_or_metric_than_it_was(place):
+    """Neither reaches a gradient, but what stop says of them ends the training."""
+    for number, other in enumerate(({**evaluation(3), "loss": 7.0}, {**evaluation(3), "metrics": [0.25]},
+                                    {**step(2), "metrics": [7, None]})):
+        folder = Folder(place)
+        watch = Evaluated(lambda record: False).watch(folder)
+        folder.put(evaluating(), step(0), step(1), step(2), evaluation(3), step(3))
+        told(watch)
+        watch.close()
+        watch = Evaluated(lambda record: False).watch(folder, resume=True)
+        folder.put_aside()
+        folder.put(evaluating(2), other if other["ev"] == "step" else step(2), evaluation(3) if number == 2 else other, step(3))
+        try:
+            told(watch)
+            raise AssertionError(f"{other} was taken")
+        except Refused as why:
+            require("step 3 was done again" in str(why), str(why))
+        shutil.rmtree(folder.out)
+
+
 def who_goes_on_hears_the_evaluation_of_the_step_before(place):
     folder, asked = Folder(place), []
     first = Evaluated(lambda r: asked.append((r.step, r.evaluation is not None)))
@@ -318,5 +338,6 @@ main(steps_come_once_and_in_order_whatever_the_order_of_lines, records_have_name
      a_schedule_that_is_not_known_has_no_rate, who_goes_on_is_told_what_nobody_was,
      steps_that_a_run_does_otherwise_are_told_anew, what_a_function_raises_is_told_again_to_who_goes_on,
      stop_is_asked_of_every_step_and_nothing_is_told_after, stop_is_asked_of_no_others_than_it_was,
-     a_step_has_its_evaluation_which_comes_with_the_next_one, who_goes_on_hears_the_evaluation_of_the_step_before,
+     a_step_has_its_evaluation_which_comes_with_the_next_one,
+     stop_is_asked_of_no_other_evaluation_or_metric_than_it_was, who_goes_on_hears_the_evaluation_of_the_step_before,
      only_checkpoints_beyond_the_end_go)

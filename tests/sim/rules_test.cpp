@@ -58,7 +58,7 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       {"R13 any owner", {&Bugs::r13_any_owner}, 7},
       {"R15 switch early", {&Bugs::r15_switch_early}, 2},
       {"R16 obey proposals", {&Bugs::r16_obey_proposals}, 1},
-      {"R17 some votes", {&Bugs::r17_some_votes}, 1},
+      {"R17 some votes", {&Bugs::r17_some_votes}, 7},
       {"prepared holders moving", {&Bugs::prepared_holders_moving}, 7},
       {"share overlap", {&Bugs::share_overlap}, 7},
       {"shares by some votes", {&Bugs::shares_by_some_votes}, 1},

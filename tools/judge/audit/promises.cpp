@@ -164,9 +164,10 @@ void check_doubts(const Index& run, Case& p1) {
   const History& h = run.h;
   for (const MismatchFact& m : h.mismatches) {
     const auto name = [&](std::uint64_t id) { return worker_text(h, id); };
-    const std::string text =
-        "step " + number(m.version) + ", micro-batch " + number(m.micro_batch.value()) + ": " +
-        name(m.by) + " computes another gradient than " + name(m.worker) + ", whose is in the sum";
+    const std::string text = "step " + number(m.version) + ", micro-batch " +
+                             number(m.micro_batch.value()) + ": " + name(m.by) +
+                             " computes another gradient, loss or metric than " + name(m.worker) +
+                             ", whose is in the sum";
     if (m.wrong == m.worker)
       p1.refute(m.line, text + " and is wrong");
     else

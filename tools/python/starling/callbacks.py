@@ -296,8 +296,8 @@ class Watch:
         last = max(run for runs in self._before_this.values() for run, _ in runs)
         told = self._told.again(last, step.step, course.passes(step.step - 1))
         if told or any(logged):
-            print(f"step {step.step} has another loss, norm or rate than in the run before: what was told and logged from it"
-                  " on is told and logged anew", flush=True)
+            print(f"step {step.step} has another loss, norm, rate, metric or evaluation than in the run before: what was"
+                  " told and logged from it on is told and logged anew", flush=True)
 
     def _take_checkpoint(self, event: "Mapping[str, Any]") -> None:
         step = int(event["version"])
@@ -324,8 +324,8 @@ class Watch:
         same = step.same()
         if step.step <= len(self._asked):
             if self._asked[step.step - 1] != same:
-                raise Refused(f"step {step.step} was done again with another loss, norm or rate, and stop was asked of the one"
-                              " before: what has changed reaches the result; begin anew, in another out= and checkpoint=")
+                raise Refused(f"step {step.step} was done again with another loss, norm, rate, metric or evaluation, and stop"
+                              " was asked of the one before: what has changed reaches the result; begin anew, in another out= and checkpoint=")
             return
         if step.step > len(self._asked) + 1:
             raise Refused(f"stop has to be asked of every step, and {self._out} tells nothing of step"

@@ -80,7 +80,9 @@ class StepEvent(StepRecord):
 
     def same(self) -> bytes:
         """What is equal whenever the step is done, unless the course has changed."""
-        return struct.pack("<ddd", self.loss, self.norm, math.nan if self.rate is None else self.rate)
+        held_out = [] if self.evaluation is None else [self.evaluation.loss, *self.evaluation.metrics.values()]
+        values = [self.loss, self.norm, math.nan if self.rate is None else self.rate, *self.metrics.values(), *held_out]
+        return struct.pack(f"<{len(values)}d", *(math.nan if math.isnan(value) else value for value in values))
 
     def record(self) -> StepRecord:
         return StepRecord(self.step, self.loss, self.norm, self.rate, self.epoch, self.samples, self.skipped,
