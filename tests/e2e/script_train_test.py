@@ -220,10 +220,11 @@ class Slow:  # but for the samples that are drawn when a process begins
 
 UNSEEN = "SLOWLY = 0.008" + SLOW + """def other():
     draw = torch.Generator().manual_seed(7)
-    x = torch.randn(600, 4, generator=draw)
+    count = 600 if os.environ.get("SLOW") else 264
+    x = torch.randn(count, 4, generator=draw)
     data = TensorDataset(x, x.sum(-1) + 1.0)
     if os.environ.get("WRONG"):
-        data.tensors[1][min(set(range(600)) - set(drawn(600)))].fill_(9.0)
+        data.tensors[1][min(set(range(count)) - set(drawn(count)))].fill_(9.0)
     return Net(), Slow(data) if os.environ.get("SLOW") else data
 def paced(net, batch):
     time.sleep(0.002)
@@ -256,7 +257,7 @@ def _with_unseen_data(place, **variables):
 
 
 def a_sample_that_is_in_no_draw_is_told_before_anything_is_computed_from_it(place):
-    """The draw of the start has 256 of 600 samples; all are read in less than the two seconds before a worker joins."""
+    """The draw of the start has 256 of 264 samples; the others are read in the two seconds before a worker joins."""
     joined, resumed = _with_unseen_data(place)
     require(not joined and not resumed, f"{joined} {resumed}")
 
@@ -269,14 +270,18 @@ def a_sample_that_is_in_no_draw_is_told_when_it_has_been_read(place):
 
 
 def fewer_steps_than_reading_takes_do_not_hide_other_data(place):
-    """Two steps are left, and one sample of 2000 is another: reading takes three seconds, two before a worker joins,
-    and the rest is read when no step follows."""
-    script = written(place, "few.py", "SLOWLY = 0.0015" + SLOW + """def other():
+    """Two steps are left, and one sample is another. 64 samples are in no draw, each of which takes at least a tenth
+    of a second until the last step is told: the two seconds before a worker joins, and a part of the time of two
+    steps, are too short for them on any machine. The rest is read when no step follows."""
+    script = written(place, "few.py", """
+def SLOWLY():
+    return 0.1 if "GATE" in os.environ and not os.path.exists(os.environ["GATE"]) else 0
+""" + SLOW.replace("SLOWLY", "SLOWLY()") + """def other():
     draw = torch.Generator().manual_seed(7)
-    x = torch.randn(2000, 4, generator=draw)
+    x = torch.randn(320, 4, generator=draw)
     data = TensorDataset(x, x.sum(-1) + 1.0)
     if os.environ.get("WRONG"):
-        data.tensors[1][min(set(range(2000)) - set(drawn(2000)))].fill_(9.0)
+        data.tensors[1][min(set(range(320)) - set(drawn(320)))].fill_(9.0)
     return Net(), Slow(data)
 train(build=other, steps=1000000, workers=2, out=sys.argv[1], checkpoint=sys.argv[2], checkpoint_every=50,
       resume="STEPS" in os.environ, command=("--steps", os.environ["STEPS"]) if "STEPS" in os.environ else ())
@@ -299,12 +304,15 @@ train(build=other, steps=1000000, workers=2, out=sys.argv[1], checkpoint=sys.arg
     require("data" in last and "doubted_from" not in last, f"{last['step']}: in doubt")
     for wrong in ({"WRONG": "1"}, {}):
         out = place.path("few-" + "".join(wrong))
-        again = subprocess.run([sys.executable, script, out, folder], capture_output=True, text=True, timeout=PATIENCE,
-                               env={**VARIABLES, "STARLING": STARLING, "STEPS": str(last["step"] + 2), **wrong})
-        require(again.returncode == (2 if wrong else 0), f"{wrong}: {again.returncode} {again.stderr}")
-        require(bool(events(out, "tainted")) == bool(wrong) and bool(events(out, "done")) != bool(wrong), again.stderr)
+        again = started(script, out, folder, STEPS=str(last["step"] + 2), GATE=out + "-gate", **wrong)
+        wait_until(lambda: again.poll() is not None or any(e["version"] == last["step"] + 1 for e in events(out, "step")),
+                   "the last step")
+        written(place, os.path.basename(out) + "-gate", "")
+        said = again.communicate(timeout=PATIENCE)[1]
+        require(again.returncode == (2 if wrong else 0), f"{wrong}: {again.returncode} {said}")
+        require(bool(events(out, "tainted")) == bool(wrong) and bool(events(out, "done")) != bool(wrong), said)
         if wrong:
-            require(f"others than those of the checkpoint of step {last['step']}" in again.stderr, again.stderr)
+            require(f"others than those of the checkpoint of step {last['step']}" in said, said)
             require(manifests()[-1] == last, "another checkpoint is the newest")
 
 
