@@ -88,6 +88,24 @@ def losses_are_those_of_transformers_own_trainer(folder):
     assert len(losses[0]) == len(losses[1]) == 30 and losses[1][-1] < losses[1][0] - 1 and furthest < 1e-4, losses
 
 
+def the_state_that_is_saved_is_that_of_transformers_own_trainer(folder):
+    """But for what depends on the course of the training, and the operations, which nobody counts here."""
+    text_in(folder)
+    base_of(folder, "gpt2")
+    for number, how in enumerate((dict(max_steps=9, logging_steps=0.3), dict(max_steps=-1, num_train_epochs=0.3, save_steps=0.5),
+                                  dict(max_steps=100, dataloader_drop_last=True))):
+        states = []
+        for script, out in ((plain_script(folder), "plain"), (SCRIPT, "ours")):
+            place = os.path.join(folder, f"{out}-{number}")
+            said(script, *arguments(folder, place, **how), WORKERS="1")
+            with open(os.path.join(place, "trainer_state.json"), encoding="utf-8") as file:
+                states.append({name: value for name, value in json.load(file).items()
+                               if name not in ("log_history", "total_flos")})
+        epochs = [state.pop("epoch") for state in states]  # added up there, and one quotient here
+        assert abs(epochs[0] - epochs[1]) < 1e-12, f"{how}: {epochs}"
+        assert states[0] == states[1] and states[1]["num_train_epochs"] > 0, f"{how}: {states}"
+
+
 def the_rate_is_transformers_linear_one_step_later(folder):
     """Linear is what a Trainer has if nothing is said."""
     import torch
@@ -260,5 +278,6 @@ if __name__ == "__main__":
         sys.exit(0)
     sys.exit(run(what_a_job_has_not_is_refused_by_its_name, a_subclass_has_its_loss_its_collator_and_callbacks_that_read,
                  a_run_that_goes_on_tells_of_all_steps, a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,
-                 losses_are_those_of_transformers_own_trainer, the_rate_is_transformers_linear_one_step_later,
+                 losses_are_those_of_transformers_own_trainer,
+                 the_state_that_is_saved_is_that_of_transformers_own_trainer, the_rate_is_transformers_linear_one_step_later,
                  any_number_of_workers_gives_one_model_also_through_kills))

@@ -100,12 +100,23 @@ class Trainer(transformers.Trainer):
             return self._remove_unused_columns(dataset, description="training"), collate
         return dataset, self._get_collator_with_removed_columns(collate, description="training")
 
-    def _steps(self) -> int:
+    def _steps_of_a_pass(self) -> int:
         args = self.args
         size = args.per_device_train_batch_size
         batches = len(self.train_dataset) // size if args.dataloader_drop_last else -(-len(self.train_dataset) // size)
-        a_pass = max(1, -(-batches // args.gradient_accumulation_steps))
-        return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * a_pass)
+        return max(1, -(-batches // args.gradient_accumulation_steps))
+
+    def _steps(self) -> int:
+        args = self.args
+        return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * self._steps_of_a_pass())
+
+    def _begin_state(self) -> None:
+        """What transformers writes into `state` when it begins to train."""
+        state, args, steps = self.state, self.args, self._steps()
+        state.compute_steps(args, steps)
+        state.max_steps, state.train_batch_size = steps, args.per_device_train_batch_size
+        passes = -(-steps // self._steps_of_a_pass()) if args.max_steps > 0 else math.ceil(args.num_train_epochs)
+        state.num_train_epochs = passes
 
     def _given(self, resume: Any, others: "Mapping[str, Any]") -> "dict[str, Any]":
         """Of starling.train(). Raises Refused."""
@@ -196,7 +207,8 @@ class Trainer(transformers.Trainer):
         a_pass = len(self.train_dataset) / (given["micro_batches"] * given["batch_size"])
         every = 0 if args.logging_strategy == "no" else args.logging_steps
         every = math.ceil(given["steps"] * every) if 0 < every < 1 else int(every)
-        state.max_steps, state.logging_steps = given["steps"], every or given["steps"]
+        self._begin_state()
+        state.logging_steps = every or given["steps"]
         callbacks = [transformers.trainer_callback.DefaultFlowCallback(), *self._callbacks()]
         handler = CallbackHandler(callbacks, self.model, self.processing_class, None, None)
         self.control = handler.on_train_begin(args, state, self.control)
