@@ -281,7 +281,7 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
   reached(from, m.record.version + 1);
   if (!last_record_ || last_record_->version <= m.record.version) last_record_ = m.record;
   take(drafts_.passed(m.record, origin()));
-  note_skipped(m.record);
+  end_if_skipped(m.record);
   if (epoch_ && m.epoch == epoch_->id) announce_epoch(double(now_ms_ - committed_ms_), m.pause);
   tell(event::step_of(m));
   if (auto evaluated = event::evaluated(m.record.version, m.record.evaluation))
@@ -290,18 +290,14 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
   send(from, Noted{m.record.version});  // after the events: its worker forgets the step then
 }
 
-void Leader::note_skipped(const StepRecord& record) {
-  const auto in_a_row = skips_.take(record);
-  const std::string what = "step " + std::to_string(record.version) +
-                           " is skipped: a micro-batch of it is not finite (NaN or infinity)";
-  // The members have stopped by themselves, and say the record until they hear of the end; so it
-  // does not matter which leader hears it first.
-  if (config_.stop_on_nonfinite && record.skipped && !proposals_.end())
-    return end_job(1, what + ", and on_nonfinite is \"stop\"; " + newest_checkpoint());
-  if (!in_a_row || config_.stop_on_nonfinite) return;
-  warn(*in_a_row == 1 ? what + "; its update is left out"
-                      : what + ", as the " + std::to_string(*in_a_row - 1) +
-                            " before it; the training has diverged");
+// The members have stopped by themselves, and say the record until they hear of the end; so it does
+// not matter which leader hears it first. Observers warn of skipped steps (core/observe/skips.h).
+void Leader::end_if_skipped(const StepRecord& record) {
+  if (!config_.stop_on_nonfinite || !record.skipped || proposals_.end()) return;
+  end_job(1, "step " + std::to_string(record.version) +
+                 " is skipped: a micro-batch of it is not finite (NaN or infinity), and "
+                 "on_nonfinite is \"stop\"; " +
+                 newest_checkpoint());
 }
 
 void Leader::said(const Incarnation& from, const std::string&, const starling::Leave& m) {

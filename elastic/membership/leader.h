@@ -21,7 +21,6 @@
 #include "elastic/membership/leader_config.h"
 #include "elastic/membership/proposals.h"
 #include "elastic/membership/roster.h"
-#include "elastic/membership/skips.h"
 #include "elastic/membership/suspicions.h"
 #include "elastic/protocol/bugs.h"
 
@@ -127,7 +126,7 @@ class Leader {
   void end_well(const Plan& plan, JobEnded end);
   std::string newest_checkpoint() const;  // for a message
 
-  void note_skipped(const StepRecord& record);
+  void end_if_skipped(const StepRecord& record);
   void note_transport(event::TransportChosen transport);
   void ask_checkpoint();
   void keep_what_leaves();
@@ -221,7 +220,6 @@ class Leader {
   Proposals proposals_;
   std::optional<StepRecord> last_record_;
   event::TransportChosen transport_;  // the last that was told
-  Skips skips_;
   Suspicions suspicions_;
   static constexpr std::size_t kRefusedTold = 100;
   std::set<Nonce> refused_;              // joiners of which people were told

@@ -1,10 +1,11 @@
 """A run whose loss becomes infinite says so: in its events, on its terminal and with its exit code."""
 import os
 import re
+import signal
 import subprocess
 
 from cluster import Cluster
-from harness import STARLING, Run, main, require, with_checkpoints
+from harness import STARLING, Run, main, require, wait_until, with_checkpoints
 
 
 def diverging(place, steps=60, **changes):
@@ -65,6 +66,39 @@ def on_nonfinite_stop_ends_it(place):
     require(sum(e["skipped"] for e in steps) == 1 and steps[-1]["skipped"], f"not one skipped step, the last: {steps[-3:]}")
 
 
+def told_of_skipped(run):
+    """The steps that warnings name as skipped, in the order in which they were told."""
+    return [int(found[1]) for e in run.events("warning") if (found := re.match(r"step (\d+) is skipped", e["text"]))]
+
+
+def due_of_skipped(run):
+    """The first, tenth, hundredth.. skipped step in a row."""
+    due, row = [], 0
+    for e in sorted(run.events("step"), key=lambda e: e["version"]):
+        row = row + 1 if e["skipped"] else 0
+        if row and set(str(row)) <= {"0", "1"} and str(row).count("1") == 1:
+            due.append(e["version"])
+    return due
+
+
+def a_new_leader_counts_on(place):
+    """It was told of no step before it led, and a member may repeat the last one."""
+    run = place.run(diverging(place, steps=1_000_000), "--workers", 2, "--coordinators", 3)
+    for _ in range(4):
+        wait_until(lambda: run.events("step") and run.events("step")[-1]["skipped"], "a skipped step")
+        leads = run.events("leader")
+        os.kill(leads[-1]["pid"], signal.SIGKILL)
+        wait_until(lambda: len(run.events("leader")) > len(leads), "another leader")
+        run.wait_for_step(run.steps() + 20)
+    run.process.send_signal(signal.SIGINT)
+    run.end(130)
+    told, due = told_of_skipped(run), due_of_skipped(run)
+    # A step that no coordinator had told when the next one was counts in no row.
+    require(told[0] == due[0] and len(told) == len(due), f"told of {told}, due {due}")
+    for step in told:
+        require(run.text().count(f"warning: step {step} is skipped") == 1, run.text())
+
+
 def verdicts(text):
     return re.findall(r"^starling: (diverged: .*)", text, re.M)
 
@@ -108,5 +142,5 @@ def a_diverged_run_that_is_asked_for_again_has_still_diverged(place):
 
 
 main(a_diverged_run_does_not_look_perfect, warnings_are_errors_output, on_nonfinite_stop_ends_it,
-     a_coordinator_that_comes_back_ends_as_if_it_had_stayed, one_skipped_step_is_none_of_a_diverged_run,
+     a_new_leader_counts_on, a_coordinator_that_comes_back_ends_as_if_it_had_stayed, one_skipped_step_is_none_of_a_diverged_run,
      a_diverged_run_that_is_asked_for_again_has_still_diverged)

@@ -1,7 +1,5 @@
-// Steps with a micro-batch that is not finite change nothing: people are told, and the job ends if
-// it says so.
+// Steps with a micro-batch that is not finite change nothing, and the job ends if it says so.
 
-#include "elastic/membership/skips.h"
 #include "tests/elastic/one_leader.h"
 
 namespace starling::elastic {
@@ -21,17 +19,12 @@ struct Telling : OneLeader {
   std::vector<std::string> warnings;
 };
 
-TEST_CASE("leader: the first skipped step is told, and the tenth and the hundredth in a row") {
+// Goal: a leader, which does not know what the one before it was told, leaves that to the observers.
+TEST_CASE("leader: a skipped step is no warning of its own") {
   Telling rig;
   rig.begin(1);
-  for (Version v = 1; v < 5; ++v) rig.step(v, v == 3);
-  REQUIRE(rig.warnings.size() == 1);
-  CHECK(rig.warnings[0].find("step 3 is skipped") == 0);
-  for (Version v = 5; v < 5 + 100; ++v) rig.step(v, true);
-  REQUIRE(rig.warnings.size() == 4);
-  CHECK(rig.warnings[1].find("step 5 is skipped") == 0);
-  CHECK(rig.warnings[2].find("as the 9 before it; the training has diverged") != std::string::npos);
-  CHECK(rig.warnings[3].find("as the 99 before it") != std::string::npos);
+  for (Version v = 1; v < 120; ++v) rig.step(v, true);
+  CHECK(rig.warnings.empty());
   CHECK(rig.proposals.empty());
 }
 

@@ -15,6 +15,7 @@
 #include "actors/make_model.h"
 #include "actors/system.h"
 #include "core/base/exit.h"
+#include "core/observe/skips.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/coordinators.h"
@@ -119,10 +120,16 @@ using Inbox = actors::ThreadInbox<actors::Observed, actors::CoordinatorOver>;
 // it is a child, some time after the job's end. Threads: belongs to one thread.
 class Follower {
  public:
-  // `spectator` has none in a child, which shows nothing, and `curve` is null then.
+  // `spectator` has none in a child, which shows nothing, and `curve` is null then. `skips`: has had
+  // the events of an earlier process.
   Follower(const CoordinatorCommand& command, const Job& job, EventWriter& events,
-           std::optional<Spectator>& spectator, const LossCurve* curve)
-      : command_(command), job_(job), events_(events), spectator_(spectator), curve_(curve) {}
+           std::optional<Spectator>& spectator, const LossCurve* curve, Skips skips)
+      : command_(command),
+        job_(job),
+        events_(events),
+        spectator_(spectator),
+        curve_(curve),
+        skips_(std::move(skips)) {}
 
   void say(const std::string& text) {
     if (spectator_) spectator_->say(text);
@@ -200,6 +207,10 @@ class Follower {
     }
     STARLING_TRY(written, events_.write(seen->event));
     if (spectator_ && (written || !seen->of_log)) spectator_->show(seen->event);
+    // A child's `run` hears all coordinators, and warns itself.
+    if (const auto warning = written && !command_.child ? skips_.take(seen->event) : std::nullopt) {
+      STARLING_TRY(warn(warning->text));
+    }
     if (const auto* step = std::get_if<event::StepPassed>(&seen->event))
       if (step->record.version + 1 == job_.steps) last_step_seen_ = true;
     if (last_step_seen_ && held_) return take_end();
@@ -258,6 +269,7 @@ class Follower {
   EventWriter& events_;
   std::optional<Spectator>& spectator_;
   const LossCurve* const curve_;
+  Skips skips_;
   std::optional<Clock::time_point> ended_;
   actors::Observed held_;  // a good end, until the last step is told; null: none
   Clock::time_point held_at_;
@@ -288,6 +300,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   const auto go = [&]() -> Result<int> {
     std::optional<Spectator> spectator;
     auto told = std::make_unique<LossCurve>();
+    Skips skips(job);
     if (!command.child) {
       spectator.emplace(job);
       spectator->begins_at(from);
@@ -295,6 +308,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     STARLING_TRY(events, open_events(command, job, [&](const Event& event) {
                    spectator->remember(event);
                    told->on(event);
+                   (void)skips.take(event);
                  }));
     const LossCurve* const curve = command.child ? nullptr : &add_sinks(*events, std::move(told));
     // A group takes the folder when it begins, and no coordinator that comes back does.
@@ -309,7 +323,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
       started.coordinator = command.name;
       STARLING_TRY(events->start(std::move(started)));
     }
-    Follower follower(command, job, *events, spectator, curve);
+    Follower follower(command, job, *events, spectator, curve, std::move(skips));
     if (!remark.empty()) {
       STARLING_TRY(events->write(event::Warning{remark}));
       follower.show_warning(remark);

@@ -17,6 +17,7 @@
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
 #include "core/observe/event_reader.h"
+#include "core/observe/skips.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/coordinators.h"
 
@@ -40,7 +41,12 @@ Result<std::uint16_t> free_port(const std::string& host) {
 class Processes : public Coordinators {
  public:
   Processes(const CoordinatorsOptions& options, EventWriter& events, Children& children)
-      : options_(options), events_(events), children_(children), places_(options.count) {}
+
+      : options_(options),
+        events_(events),
+        children_(children),
+        skips_(options.job),
+        places_(options.count) {}
 
   ~Processes() override {
     for (const Place& place : places_)
@@ -211,13 +217,18 @@ class Processes : public Coordinators {
     if (!written) return ok();
     if (const auto* step = std::get_if<event::StepPassed>(&event))
       last_step_ = std::max(last_step_, step->record.version);
+    const auto warning = skips_.take(event);
     happened.push_back(std::move(event));
+    if (!warning) return ok();
+    STARLING_TRY(events_.write(*warning));
+    happened.push_back(*warning);
     return ok();
   }
 
   const CoordinatorsOptions options_;
   EventWriter& events_;
   Children& children_;
+  Skips skips_;
   std::vector<Place> places_;
   std::string address_;
   Version last_step_ = 0;

@@ -7,6 +7,7 @@
 #include "actors/coordinator/coordinator.h"
 #include "actors/inbox.h"
 #include "actors/system.h"
+#include "core/observe/skips.h"
 #include "tools/starling/coordinators.h"
 #include "tools/starling/group.h"
 #include "tools/starling/key_watch.h"
@@ -20,8 +21,9 @@ class Embedded : public Coordinators {
   using Inbox = actors::ThreadInbox<actors::Observed, actors::CoordinatorOver>;
 
  public:
-  explicit Embedded(EventWriter& events)
+  Embedded(const Job& job, EventWriter& events)
       : events_(events),
+        skips_(job),
         config_(actors::make_system_config()),
         system_(std::make_unique<caf::actor_system>(config_)),
         inbox_(std::make_unique<Inbox>(*system_)) {}
@@ -72,7 +74,12 @@ class Embedded : public Coordinators {
     std::optional<actors::CoordinatorOver> over;
     const auto take = [&](const actors::Observed& seen) {
       written = events_.write(seen->event);
-      if (written && written.value()) happened.push_back(seen->event);
+      if (!written || !written.value()) return;
+      happened.push_back(seen->event);
+      if (const auto warning = skips_.take(seen->event)) {
+        written = events_.write(*warning);
+        happened.push_back(*warning);
+      }
     };
     for (std::size_t taken = 0; written && !over && taken < kBatch; ++taken) {
       const auto word = inbox_->take(taken == 0 ? time : std::chrono::milliseconds(0));
@@ -97,6 +104,7 @@ class Embedded : public Coordinators {
 
  private:
   EventWriter& events_;
+  Skips skips_;
   caf::actor_system_config config_;
   std::unique_ptr<caf::actor_system> system_;
   std::unique_ptr<Inbox> inbox_;
@@ -109,7 +117,7 @@ class Embedded : public Coordinators {
 
 Result<std::unique_ptr<Coordinators>> start_embedded(const CoordinatorsOptions& options,
                                                      EventWriter& events) {
-  auto embedded = std::make_unique<Embedded>(events);
+  auto embedded = std::make_unique<Embedded>(options.job, events);
   STARLING_TRY(embedded->start(options));
   return std::unique_ptr<Coordinators>(std::move(embedded));
 }

@@ -1,0 +1,33 @@
+#pragma once
+// Skips makes the warnings of steps that were skipped because a micro-batch of each was not finite:
+// a run that has diverged goes on skipping for ever. It belongs to the observer of a whole run, as a
+// leader is told of no step before it led, and of some steps that the leader before it has told.
+//
+// Threads: none; a value that belongs to the observer.
+
+#include <cstdint>
+#include <optional>
+
+#include "core/base/ids.h"
+#include "core/job/job.h"
+#include "core/observe/event.h"
+
+namespace starling {
+
+class Skips {
+ public:
+  // With on_nonfinite = "stop" the end names the step, so there is no warning.
+  explicit Skips(const Job& job) : warns_(job.on_nonfinite != NonFinite::kStop) {}
+
+  // Takes an event in the order in which they are told. Returns a warning for the first skipped step,
+  // and then for ten times as many in a row each time.
+  std::optional<event::Warning> take(const Event& event);
+
+ private:
+  const bool warns_;
+  std::optional<Version> last_;  // none: of no step so far
+  // Skipped steps since the last that was not; steps that were not told count as neither.
+  std::uint64_t in_a_row_ = 0, due_ = 1;
+};
+
+}  // namespace starling

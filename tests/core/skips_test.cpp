@@ -1,0 +1,67 @@
+#include "core/observe/skips.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace starling {
+namespace {
+
+event::StepPassed step_of(Version version, bool skipped) {
+  event::StepPassed step;
+  step.record.version = version;
+  step.record.skipped = skipped;
+  return step;
+}
+
+// Goal: each skipped step is told at most once, whoever tells it, and the rest of its row counts on.
+// Method: a table of rows of steps, each with the begins of the warnings that follow.
+TEST_CASE("skips: the first skipped step, and the tenth and hundredth in a row, are told once") {
+  struct Case {
+    const char* name;
+    std::vector<event::StepPassed> steps;
+    std::vector<std::string> warnings;
+  };
+  const auto row = [](Version from, Version to) {
+    std::vector<event::StepPassed> steps;
+    for (Version v = from; v < to; ++v) steps.push_back(step_of(v, true));
+    return steps;
+  };
+  const Case cases[] = {
+      {"none", {step_of(0, false), step_of(1, false)}, {}},
+      {"one", {step_of(3, false), step_of(4, true), step_of(5, false)}, {"step 4 is"}},
+      {"two apart",
+       {step_of(3, true), step_of(4, false), step_of(5, true)},
+       {"step 3 is", "step 5 is"}},
+      {"every member tells it", {step_of(4, true), step_of(4, true)}, {"step 4 is"}},
+      {"an older one comes late", {step_of(4, true), step_of(3, true)}, {"step 4 is"}},
+      {"between two leaders a step is not told",
+       {step_of(4, true), step_of(6, true), step_of(7, true)},
+       {"step 4 is"}},
+      {"a hundred", row(5, 105), {"step 5 is", "step 14 is", "step 104 is"}},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    Skips skips((Job()));
+    std::vector<std::string> told;
+    for (const event::StepPassed& step : c.steps)
+      if (const auto warning = skips.take(step)) told.push_back(warning->text);
+    REQUIRE(told.size() == c.warnings.size());
+    for (std::size_t i = 0; i < told.size(); ++i) {
+      CAPTURE(told[i]);
+      CHECK(told[i].find(c.warnings[i]) == 0);
+      CHECK((told[i].find("diverged") != std::string::npos) == (c.steps.size() == 100 && i > 0));
+    }
+  }
+}
+
+TEST_CASE("skips: with on_nonfinite = \"stop\" the end says it") {
+  Job job;
+  job.on_nonfinite = NonFinite::kStop;
+  Skips skips(job);
+  CHECK_FALSE(skips.take(step_of(0, true)));
+}
+
+}  // namespace
+}  // namespace starling
