@@ -12,7 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTries = 4;  // processes for one request
+constexpr int kTries = 4;     // processes for one request
+constexpr int kHeldOut = 12;  // a script may evaluate all held-out data in one pass
 
 }  // namespace
 
@@ -22,6 +23,7 @@ Processes::Processes(const PythonSpec& spec, std::string isa,
       isa_(std::move(isa)),
       data_(data),
       patience_(std::chrono::seconds(spec.patience_s)),
+      patience_held_out_(std::chrono::seconds(spec.patience_s) * kHeldOut),
       likeness_(spec, tensors) {}
 
 Result<Process> Processes::take_or_start() {
@@ -117,13 +119,14 @@ Result<Bytes> Processes::ask(Process& process, ByteView request, std::span<const
       process, [&](int) { return script::ask(*process.child, request, files, patience_.most()); });
 }
 
-Result<Bytes> Processes::ask_for_pass(Process& process, ByteView request,
+Result<Bytes> Processes::ask_for_pass(Process& process, ByteView request, bool held_out,
                                       const std::function<Result<>(Process&)>& before) {
+  Patience& patience = held_out ? patience_held_out_ : patience_;
   return try_with_others(process, [&](int attempt) -> Result<Bytes> {
     STARLING_TRY(before(process));
     const auto begun = Clock::now();
-    auto reply = script::ask(*process.child, request, {}, patience_.of_pass(attempt));
-    if (reply && attempt == 0) patience_.took(Clock::now() - begun);
+    auto reply = script::ask(*process.child, request, {}, patience.of_pass(attempt));
+    if (reply && attempt == 0) patience.took(Clock::now() - begun);
     return reply;
   });
 }

@@ -60,9 +60,10 @@ class Processes {
   // Asks this process, or one that waits or is started, if it is lost. Errors: kBadInput  the script
   // raised it, or a new process is not like the first one; kUnavailable  several were lost in a row.
   Result<Bytes> ask(Process& process, ByteView request, std::span<const int> files = {});
-  // Asks for a pass, whose patience follows from what passes took. `before` prepares each process
-  // that is going to be asked. Errors: those of ask() and of `before`.
-  Result<Bytes> ask_for_pass(Process& process, ByteView request,
+  // Asks for a pass, whose patience follows from what passes took; held_out: of held-out data, which
+  // may take much longer than those that train. `before` prepares each process that is going to be
+  // asked. Errors: those of ask() and of `before`.
+  Result<Bytes> ask_for_pass(Process& process, ByteView request, bool held_out,
                              const std::function<Result<>(Process&)>& before);
   // Has a process forget what it has mapped, so that this memory may go, and keeps it for later.
   void give_back(Process process);
@@ -83,7 +84,7 @@ class Processes {
   const std::string script_, isa_;
   DataReader& data_;
   ChildLost told_;
-  Patience patience_;
+  Patience patience_, patience_held_out_;
   Likeness likeness_;
   std::mutex mutex_;
   std::unique_ptr<boost::asio::thread_pool> starter_;

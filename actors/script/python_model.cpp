@@ -114,7 +114,8 @@ Result<kernels::MicroBatchResult> PythonModel::Resources::compute(
   };
   const auto begun = Clock::now();
   const Ask kind = batch.held_out ? Ask::kEvaluate : Ask::kPass;
-  STARLING_TRY(reply, processes.ask_for_pass(space.process, batch_request(kind, batch), map));
+  STARLING_TRY(reply, processes.ask_for_pass(space.process, batch_request(kind, batch),
+                                             batch.held_out, map));
   const auto all = Clock::now() - begun;
 
   ByteReader reader(reply);

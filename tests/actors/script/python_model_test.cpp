@@ -64,11 +64,12 @@ struct Rig {
     model->begin_with(first);
   }
   Result<> initialise() { return model->initialise(5, layout, parameters); }
-  Result<MicroBatchResult> pass(std::uint64_t step = 0) {
+  Result<MicroBatchResult> pass(std::uint64_t step = 0, bool held_out = false) {
     Batch batch;
     batch.sequences = 2;
     batch.samples = {3, 17};
     batch.draw = {5, step, 1};
+    batch.held_out = held_out;
     PassHooks hooks;
     hooks.take = [this](PartId, std::uint32_t, const float* made) {
       std::copy_n(made, gradient.size(), gradient.data());
@@ -198,6 +199,21 @@ TEST_CASE("what a lost process and the start of another took is no measure of pa
           std::max(std::chrono::milliseconds(1500), 20 * longest));
   }
   CHECK(rig.lost == std::vector<std::string>(2, "the script's process did not answer in time"));
+}
+
+// Goal: a script may evaluate all held-out data in one pass. Method: one takes longer than any pass
+// that trains is given, when it is known how long those take.
+TEST_CASE("a pass of held-out data has a patience of its own") {
+  const Script script("evaluates 3");
+  Rig rig(spec_of(script));
+  REQUIRE(rig.initialise());
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    REQUIRE(rig.pass(step));
+    const auto evaluated = rig.pass(step, /*held_out=*/true);
+    REQUIRE(evaluated);
+    CHECK(evaluated.value().loss == 0.5);
+  }
+  CHECK(rig.lost.empty());
 }
 
 // Goal: no gradient is taken that is still being computed. Method: the reply to the second pass comes
