@@ -145,21 +145,37 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
     from starling.hf import Trainer
 
     class Stepping(TrainerCallback):
-        def on_step_end(self, args, state, control, **others):
+        def on_optimizer_step(self, args, state, control, **others):
             pass
+
+    class Freezing(TrainerCallback):
+        def on_train_begin(self, args, state, control, model=None, **others):
+            model[0].requires_grad_(False)
+
+    class Evaluating(Trainer):
+        def evaluate(self, *_, **__):
+            return {}
 
     class Own(Trainer):
         def training_step(self, *_):
             pass
 
+    held = [{"x": torch.ones(4), "labels": torch.ones(1)}] * 3
     rows = [({"lr_scheduler_type": "polynomial"}, None, Trainer, "lr_scheduler_type is polynomial, a job has cosine"),
             ({"optim": "adafactor"}, None, Trainer, "optim is adafactor, the job has adamw_torch"),
-            ({"eval_strategy": "steps", "eval_steps": 2}, {"eval_dataset": [1]}, Trainer, "call evaluate() after train()"),
+            ({"eval_strategy": "steps", "eval_delay": 2}, {"eval_dataset": held}, Trainer, "eval_delay=2, which a job has not"),
+            ({"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True, "save_total_limit": 3},
+             {"eval_dataset": held}, Trainer, "save_total_limit=3 with load_best_model_at_end"),
+            ({"eval_strategy": "epoch"}, {"eval_dataset": held}, Evaluating, "Evaluating has an evaluate() of its own"),
+            ({"eval_strategy": "epoch", "metric_for_best_model": "f1"}, {"eval_dataset": held}, Trainer,
+             "metric_for_best_model is f1, an evaluation measures loss"),
             ({"bf16": True}, None, Trainer, "TrainingArguments have bf16=True, which a job has not"),
             ({"neftune_noise_alpha": 5.0}, None, Trainer, "neftune_noise_alpha=5.0, which a job has not"),
             ({"resume_from_checkpoint": "elsewhere"}, None, Trainer, "resume_from_checkpoint must be True or False"),
-            ({}, {"callbacks": [EarlyStoppingCallback()]}, Trainer, "the callback EarlyStoppingCallback has "),
-            ({}, {"callbacks": [Stepping()]}, Trainer, "the callback Stepping has on_step_end(), which a job does not call"),
+            ({"save_strategy": "no"}, {"callbacks": [EarlyStoppingCallback()]}, Trainer,
+             "the callback EarlyStoppingCallback needs checkpoints"),
+            ({}, {"callbacks": [Stepping()]}, Trainer, "Stepping has on_optimizer_step(), which a job does not call"),
+            ({}, {"callbacks": [Freezing()]}, Trainer, "a callback has changed the model in on_train_begin"),
             ({}, {"optimizers": (torch.optim.SGD([torch.zeros(1)]), None)}, Trainer, "Trainer was given optimizers"),
             ({}, {"job": {"steps": 3}}, Trainer, "job has steps, which TrainingArguments say"),
             ({}, None, Own, "Own has a training_step() of its own")]
@@ -191,7 +207,8 @@ def a_subclass_has_its_loss_its_collator_and_callbacks_that_read(folder):
             self.logs, self.ends = [], 0
 
         def on_log(self, args, state, control, logs=None, **_):
-            self.logs.append((state.global_step, logs["loss"]))
+            if "loss" in logs:
+                self.logs.append((state.global_step, logs["loss"]))
 
         def on_train_end(self, args, state, control, **_):
             self.ends += 1
@@ -205,7 +222,8 @@ def a_subclass_has_its_loss_its_collator_and_callbacks_that_read(folder):
     net, data = one._build()
     assert net.training and given["steps"] == 6 and given["checkpoint_every"] == 500
     batch = given["collate"]([data[0]])
-    value = one._loss(net, batch)
+    value, measured = one._loss(net, batch)
+    assert measured == {"flos": 0.0}, measured
     assert torch.equal(batch["x"], torch.full((1, 4), 2.0))
     assert torch.equal(value, (net(batch["x"]) - 2.0).square().mean() * 3)
     before = net[0].weight.detach().clone()
@@ -216,8 +234,20 @@ def a_subclass_has_its_loss_its_collator_and_callbacks_that_read(folder):
     out = os.path.join(folder, "events")
     os.mkdir(out)
     written(out, "events.jsonl", events(0, range(6)))
-    assert one._tell(out, given) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert told_in(one, out) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     assert reading.logs == [(2, 0.5), (4, 2.5), (6, 4.5)] and reading.ends == 1, vars(reading)
+
+
+def told_in(one, out):
+    """The losses of the steps of which a folder knows, after they were told to a trainer's callbacks."""
+    from starling.hf import Loop, training
+
+    with training(one, one._callbacks()):
+        loop = Loop(one, one._plan(), stops=False)
+        loop.begin()
+        loop.catch_up(out)
+        loop.end()
+    return list(loop.losses.values())
 
 
 def events(begins, losses):
@@ -236,12 +266,12 @@ def a_run_that_goes_on_tells_of_all_steps(folder):
     written(out, os.path.join("run-1", "events.jsonl"), events(0, (0, 1, 2, 30, 40)))
     written(out, "events.jsonl", events(3, (3, 4, 5)))
     one = trainer(Trainer, folder, logging_steps=2, max_steps=6)
-    assert one._tell(out, one._given(None, {})) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert told_in(one, out) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     assert [(e["step"], e["loss"]) for e in one.state.log_history] == [(2, 0.5), (4, 2.5), (6, 4.5)], one.state.log_history
     os.rename(os.path.join(out, "run-1"), os.path.join(folder, "elsewhere"))
     one, told = trainer(Trainer, folder, logging_steps=2, max_steps=6), io.StringIO()
     with contextlib.redirect_stderr(told):
-        assert one._tell(out, one._given(None, {})) == [3.0, 4.0, 5.0]
+        assert told_in(one, out) == [3.0, 4.0, 5.0]
     assert f"{out} tells nothing of 3 steps of 6" in told.getvalue(), told.getvalue()
     assert [(e["step"], e["loss"]) for e in one.state.log_history] == [(6, 4.5)], one.state.log_history
 
@@ -265,7 +295,7 @@ def a_trainer_that_goes_on_tells_what_an_undisturbed_one_does(folder):
     states = []
     for place in (quiet, out):
         with open(os.path.join(place, "trainer_state.json"), encoding="utf-8") as file:
-            states.append(json.load(file)["log_history"])
+            states.append([entry for entry in json.load(file)["log_history"] if "loss" in entry])
     assert digest_in(wanted) == digest_in(again) and states[0] == states[1] and len(states[0]) == 40, states
     assert wanted.splitlines()[-1] == again.splitlines()[-1] and "steps 200, loss " in again, again[-2000:]
 

@@ -9,33 +9,40 @@ from __future__ import annotations
 import copy
 import math
 import os
+import subprocess
 import sys
+import tempfile
 import time
 from typing import Any, Mapping, Optional
 
 import torch
 import transformers
-from transformers.trainer_callback import CallbackHandler
 from transformers.trainer_utils import TrainOutput
 
 from . import child, job
+from .command import program
+from .hf_held_out import HeldOut, Part
+from .hf_loop import CALLED, FLOS, Loop, Plan, checkpoint_of, training
+from .model_file import load
 from .optimizers import AdamW
-from .records import Course, history
 from .script import Refused, of_main
 
 # A job's schedule, and the floor of the rate at its end, 1: none.
 _SCHEDULES = {"cosine": ("cosine", 0.0), "linear": ("linear", 0.0), "constant": ("cosine", 1.0),
               "constant_with_warmup": ("cosine", 1.0)}
+KEEP_MAX = 1000  # checkpoints that a job can keep
 _OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 _MAPPED = {"output_dir", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "max_steps",
            "learning_rate", "lr_scheduler_type", "warmup_steps", "optim", "weight_decay", "adam_beta1", "adam_beta2",
            "adam_epsilon", "max_grad_norm", "seed", "save_strategy", "save_steps", "save_total_limit", "logging_steps",
-           "logging_strategy", "resume_from_checkpoint", "dataloader_drop_last"}
+           "logging_strategy", "logging_first_step", "resume_from_checkpoint", "dataloader_drop_last", "eval_strategy",
+           "eval_steps", "eval_on_start", "per_device_eval_batch_size", "metric_for_best_model", "greater_is_better",
+           "load_best_model_at_end"}
 # Read by what the Trainer does itself, in __init__, compute_loss() and evaluate(), or of no effect on what is trained.
 _OTHERS = {"label_smoothing_factor", "label_names", "remove_unused_columns", "full_determinism", "use_cpu", "use_cache",
            "average_tokens_across_devices", "skip_memory_metrics", "disable_tqdm", "report_to", "run_name", "project",
-           "log_level", "log_level_replica", "log_on_each_node", "logging_dir", "logging_first_step",
-           "logging_nan_inf_filter", "per_device_eval_batch_size", "prediction_loss_only", "eval_accumulation_steps",
+           "log_level", "log_level_replica", "log_on_each_node", "logging_dir", "logging_nan_inf_filter",
+           "prediction_loss_only", "eval_accumulation_steps",
            "eval_do_concat_batches", "eval_use_gather_object", "include_for_metrics", "batch_eval_metrics", "do_train",
            "do_eval", "do_predict", "local_rank", "dataloader_num_workers", "dataloader_pin_memory",
            "dataloader_persistent_workers", "dataloader_prefetch_factor", "dataloader_in_order", "ddp_timeout",
@@ -43,7 +50,6 @@ _OTHERS = {"label_smoothing_factor", "label_names", "remove_unused_columns", "fu
 # What a subclass may not have of its own: Starling does it.
 _NOT_OWN = ("training_step", "create_optimizer", "create_scheduler", "create_optimizer_and_scheduler",
             "get_train_dataloader", "get_optimizer_cls_and_kwargs", "_inner_training_loop")
-_CALLED = ("on_init_end", "on_train_begin", "on_log", "on_train_end")  # events of callbacks
 
 
 class Trainer(transformers.Trainer):
@@ -54,29 +60,95 @@ class Trainer(transformers.Trainer):
         self._job = dict(job or {})
         self._begun: "Optional[dict[str, torch.Tensor]]" = None  # trained parameters as they were
         self._asked = dict(named)
+        self._held_out: "Optional[HeldOut]" = None
+        given = named.get("args", arguments[1] if len(arguments) > 1 else None)
+        # Now, as others make accelerate forget its state, which the Accelerator that is made next knows anew.
+        self._usual = transformers.TrainingArguments(output_dir="out", use_cpu=bool(given and given.use_cpu))
         super().__init__(*arguments, **named)
 
     def train(self, resume_from_checkpoint: Any = None, **others: Any) -> TrainOutput:
         """Trains by workers that may come and go. Raises starling.Failed."""
         begun = time.monotonic()
+        if child.channel() is not None:
+            return self._in_worker(resume_from_checkpoint, others)
         try:
-            given = self._given(resume_from_checkpoint, others)
+            with training(self, self._callbacks()):
+                given = self._given(resume_from_checkpoint, others)
+                loop = self._loop(given)
+                loop.begin()
+                if self.args.eval_on_start:
+                    self._evaluate_here(loop)
+                return self._ended(loop, job.train(self._build, self._loss, **given), begun)
         except Refused as why:
-            if child.channel() is not None:
-                raise
             print(f"starling: {why}; {of_main().path}", file=sys.stderr)
             raise job.Failed(2) from None
-        trained = job.train(self._build, self._loss, **given)
-        if child.channel() is not None:  # of an earlier call
-            return TrainOutput(trained.steps, trained.loss, {})
+
+    def _in_worker(self, resume: Any, others: "Mapping[str, Any]") -> TrainOutput:
+        """The result of an earlier call; the job's own does not return here."""
+        args = self.args
+        # A process that computes has none beside it.
+        args.dataloader_num_workers, args.dataloader_prefetch_factor, args.dataloader_persistent_workers = 0, None, False
+        with training(self):
+            trained = job.train(self._build, self._loss, **self._given(resume, others))
+        return TrainOutput(trained.steps, trained.loss, {})
+
+    def _loop(self, given: "dict[str, Any]") -> Loop:
+        """Has the job tell it each step."""
+        own = [one for one in self._callbacks() if not type(one).__module__.startswith("transformers.integrations.")]
+        by_command = bool(os.environ.get("STARLING_WRITE_JOB"))
+        for one in own:
+            if isinstance(one, transformers.EarlyStoppingCallback):
+                if by_command:
+                    raise Refused(f"the callback {type(one).__name__} is asked in the process that `python` starts, and a"
+                                  " command that takes a script has none: run the script itself")
+                if "checkpoint" not in given:
+                    raise Refused(f"the callback {type(one).__name__} needs checkpoints, as workers are further when it is"
+                                  " asked: save_strategy=\"steps\"")
+        stops = bool(own) and "checkpoint" in given and not by_command
+        loop, name = Loop(self, self._plan(), stops), "stop" if stops else "on_step"
+        others = given.get(name)
+        given[name] = loop.step if others is None else lambda record: any([loop.step(record), others(record)])
+        return loop
+
+    def _ended(self, loop: Loop, trained: job.Trained, begun: float) -> TrainOutput:
+        """Tells the rest, with the trained model."""
         self.model.train()
         if self.processing_class is not None:
             self.processing_class.save_pretrained(trained.out)
-        losses = self._tell(trained.out, given)
-        runtime = time.monotonic() - begun
-        metrics = {"train_runtime": runtime, "train_loss": math.fsum(losses) / max(1, len(losses)),
-                   "train_steps_per_second": len(losses) / runtime}
+        loop.catch_up(trained.out)
+        losses, runtime = list(loop.losses.values()), time.monotonic() - begun
+        a_step = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps
+        metrics = {"train_runtime": runtime, "train_samples_per_second": len(losses) * a_step / runtime,
+                   "train_steps_per_second": len(losses) / runtime, "total_flos": self.state.total_flos,
+                   "train_loss": math.fsum(losses) / max(1, len(losses))}
+        self.log(dict(metrics))
+        self._take_best(trained)
+        loop.end()
         return TrainOutput(trained.steps, metrics["train_loss"], metrics)
+
+    def _take_best(self, trained: job.Trained) -> None:
+        """The best model's checkpoint, and what it has where it is wanted."""
+        step = self.state.best_global_step
+        if not step:
+            return
+        best = checkpoint_of(self.args, step)
+        here = step == trained.steps  # of which the job writes no checkpoint
+        self.state.best_model_checkpoint = trained.out if here else best if os.path.isdir(best) else None
+        if here or not self.args.load_best_model_at_end:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            model = os.path.join(folder, "best")
+            done = subprocess.run([program(), "export", best, model], stdout=subprocess.DEVNULL)
+            if done.returncode != 0:  # and has said why
+                raise job.Failed(done.returncode)
+            load(model, self.model)
+
+    def _evaluate_here(self, loop: Loop) -> None:
+        """Before the first step, by this process."""
+        assert self._held_out is not None
+        loss, measured = self._held_out.all()
+        for metrics in loop.by_set({"eval_loss": loss, **{f"eval_{name}": value for name, value in measured.items()}}):
+            loop.tell_evaluation(metrics)
 
     def _build(self) -> "tuple[torch.nn.Module, Any]":
         dataset, _ = self._data()
@@ -90,33 +162,40 @@ class Trainer(transformers.Trainer):
                 p.data = self._begun[name].clone()
         return net, dataset
 
-    def _loss(self, net: torch.nn.Module, batch: Any) -> torch.Tensor:
-        return self.compute_loss(net, self._prepare_inputs(batch))
+    def _loss(self, net: torch.nn.Module, batch: Any) -> "tuple[torch.Tensor, dict[str, float]]":
+        flos = float(self.floating_point_ops(batch)) if isinstance(batch, Mapping) else 0.0
+        return self.compute_loss(net, self._prepare_inputs(batch)), {FLOS: flos}
+
+    def samples_of(self, dataset: Any, description: str) -> "tuple[Any, Any]":
+        """The samples, and what makes a batch of them, without columns that the model does not take."""
+        collate = self.data_collator
+        if hasattr(dataset, "column_names") and hasattr(dataset, "set_format"):  # of the package datasets
+            return self._remove_unused_columns(dataset, description=description), collate
+        return dataset, self._get_collator_with_removed_columns(collate, description=description)
 
     def _data(self) -> "tuple[Any, Any]":
-        """The samples, and what makes a batch of them, without columns that the model does not take."""
-        dataset, collate = self.train_dataset, self.data_collator
-        if hasattr(dataset, "column_names") and hasattr(dataset, "set_format"):  # of the package datasets
-            return self._remove_unused_columns(dataset, description="training"), collate
-        return dataset, self._get_collator_with_removed_columns(collate, description="training")
+        return self.samples_of(self.train_dataset, "training")
 
-    def _steps_of_a_pass(self) -> int:
+    def _plan(self) -> Plan:
         args = self.args
         size = args.per_device_train_batch_size
         batches = len(self.train_dataset) // size if args.dataloader_drop_last else -(-len(self.train_dataset) // size)
-        return max(1, -(-batches // args.gradient_accumulation_steps))
+        plan = Plan(0, 0, max(1, batches), args.gradient_accumulation_steps)
+        of_epoch = plan.steps_of_epoch()
+        plan.steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * of_epoch)
+        plan.epochs = -(-plan.steps // of_epoch) if args.max_steps > 0 else math.ceil(args.num_train_epochs)
 
-    def _steps(self) -> int:
-        args = self.args
-        return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * self._steps_of_a_pass())
+        def every(strategy: Any, given: "Optional[float]") -> int:
+            if strategy not in ("epoch", "steps"):
+                return 0
+            number = of_epoch if strategy == "epoch" else given or 0
+            return int(number) if number >= 1 else math.ceil(plan.steps * number)
 
-    def _begin_state(self) -> None:
-        """What transformers writes into `state` when it begins to train."""
-        state, args, steps = self.state, self.args, self._steps()
-        state.compute_steps(args, steps)
-        state.max_steps, state.train_batch_size = steps, args.per_device_train_batch_size
-        passes = -(-steps // self._steps_of_a_pass()) if args.max_steps > 0 else math.ceil(args.num_train_epochs)
-        state.num_train_epochs = passes
+        plan.every = every(args.save_strategy, args.save_steps)
+        plan.evaluate_every = every(args.eval_strategy, args.eval_steps)
+        if self._held_out is not None:
+            plan.sets, plan.evaluated = self._held_out.sets, self._evaluated
+        return plan
 
     def _given(self, resume: Any, others: "Mapping[str, Any]") -> "dict[str, Any]":
         """Of starling.train(). Raises Refused."""
@@ -127,7 +206,9 @@ class Trainer(transformers.Trainer):
         if resume not in (None, True, False):
             raise Refused(f"resume_from_checkpoint must be True or False, is {resume!r}: a job goes on from the"
                           f" checkpoints in its own output_dir, {args.output_dir}")
-        steps = self._steps()
+        self._look_at_held_out()
+        plan = self._plan()
+        steps = plan.steps
         schedule, floor = _SCHEDULES[str(args.lr_scheduler_type.value)]
         warmup = 0 if args.lr_scheduler_type == "constant" else args.get_warmup_steps(steps)
         given: "dict[str, Any]" = dict(
@@ -135,37 +216,65 @@ class Trainer(transformers.Trainer):
             optimizer=AdamW(args.learning_rate, warmup, floor, (args.adam_beta1, args.adam_beta2), args.adam_epsilon,
                             args.weight_decay),
             schedule=schedule, clip=args.max_grad_norm or 0.0,
-            seed=args.seed, out=args.output_dir, collate=self._data()[1])
-        if args.save_strategy == "epoch":
-            given["checkpoint_every"] = max(1, math.ceil(steps / args.num_train_epochs))
-        if args.save_strategy == "steps":
-            given["checkpoint_every"] = int(args.save_steps) if args.save_steps >= 1 else math.ceil(steps * args.save_steps)
-        if "checkpoint_every" in given:
-            given.update(checkpoint=os.path.join(args.output_dir, "checkpoints"), resume=bool(resume),
-                         keep=args.save_total_limit or 2)
+            seed=args.seed, out=args.output_dir, collate=self._data()[1], metrics=[FLOS])
+        if plan.every:
+            given.update(checkpoint=os.path.join(args.output_dir, "checkpoints"), checkpoint_every=plan.every,
+                         resume=bool(resume), keep=KEEP_MAX if args.load_best_model_at_end else args.save_total_limit or 2)
+        if plan.evaluate_every:
+            given.update(self._of_held_out(plan, given["collate"]))
         for name in self._job:
-            if name in given:
+            if name in given and name != "evaluate_metrics":
                 raise Refused(f"job has {name}, which TrainingArguments say")
         return {**given, **self._job}
+
+    def _look_at_held_out(self) -> None:
+        """Raises Refused."""
+        args = self.args
+        self._held_out = None
+        if args.eval_strategy == "no" and not args.eval_on_start:
+            return
+        if type(self).evaluate is not transformers.Trainer.evaluate:
+            raise Refused(f"{type(self).__name__} has an evaluate() of its own, which no worker would call: evaluation_loop(),"
+                          " prediction_step() and compute_metrics() are called")
+        self._held_out = HeldOut(self, args.per_device_train_batch_size)
+        given = self._job.get("evaluate_metrics")
+        self._evaluated = list(self._held_out.names() if given is None else given)
+        if args.load_best_model_at_end:
+            plan = self._plan()
+            if args.save_total_limit is not None:
+                raise Refused(f"save_total_limit={args.save_total_limit} with load_best_model_at_end: a job keeps so many of the"
+                              " newest checkpoints, and the best may be older; leave save_total_limit out")
+            if plan.steps > KEEP_MAX * plan.every:
+                raise Refused(f"load_best_model_at_end with {plan.steps // plan.every} checkpoints, of which a job keeps"
+                              f" {KEEP_MAX} at most: save_steps")
+        wanted = (args.metric_for_best_model or "loss").removeprefix("eval_")
+        if wanted not in ("loss", *self._evaluated):
+            raise Refused(f"metric_for_best_model is {args.metric_for_best_model}, an evaluation measures"
+                          f" {', '.join(['loss', *self._evaluated])}")
+
+    def _of_held_out(self, plan: Plan, collate: Any) -> "dict[str, Any]":
+        """Of starling.train()."""
+        held_out, names = self._held_out, self._evaluated
+        assert held_out is not None
+        return dict(validation=held_out.data, evaluate_every=plan.evaluate_every, evaluate_metrics=names,
+                    evaluate=lambda net, parts: held_out.evaluate(net, parts, names),
+                    collate=lambda samples: samples if isinstance(samples[0], Part) else collate(samples))
 
     def _refuse(self, others: "Mapping[str, Any]") -> None:
         """Raises Refused for what would not be as in transformers."""
         args = self.args
-        usual = transformers.TrainingArguments(output_dir=args.output_dir or "out", use_cpu=args.use_cpu)
         if str(args.lr_scheduler_type.value) not in _SCHEDULES:
             raise Refused(f"lr_scheduler_type is {args.lr_scheduler_type.value}, a job has {', '.join(_SCHEDULES)}")
         if str(getattr(args.optim, "value", args.optim)) not in _OPTIMIZERS:
             raise Refused(f"optim is {getattr(args.optim, 'value', args.optim)}, the job has {_OPTIMIZERS[0]}")
         if args.save_strategy not in ("no", "steps", "epoch"):
             raise Refused(f"save_strategy is {args.save_strategy.value}, a job has no, steps, epoch")
-        for name, default in vars(usual).items():
+        for name, default in vars(self._usual).items():
             value = getattr(args, name, default)
             if name.startswith("_") or name in _MAPPED | _OTHERS or value == default:
                 continue
-            if name in type(usual).__dataclass_fields__:
-                instead = ": call evaluate() after train()" if name.startswith("eval") else ""
-                raise Refused(f"TrainingArguments have {name}={getattr(value, 'value', value)!r}, which a job has not"
-                              f"{instead}")
+            if name in type(self._usual).__dataclass_fields__:
+                raise Refused(f"TrainingArguments have {name}={getattr(value, 'value', value)!r}, which a job has not")
         for name in ("optimizers", "optimizer_cls_and_kwargs", "model_init"):
             if self._asked.get(name) not in (None, (None, None)):
                 raise Refused(f"Trainer was given {name}, but the optimizer is the job's and the model is made before it")
@@ -177,11 +286,11 @@ class Trainer(transformers.Trainer):
             if value is not None:
                 raise Refused(f"train() was given {name}, which a job has not")
         for callback in self._callbacks():
-            own = [name for name in dir(transformers.TrainerCallback) if name.startswith("on_") and name not in _CALLED
+            own = [name for name in dir(transformers.TrainerCallback) if name.startswith("on_") and name not in CALLED
                    and getattr(type(callback), name) is not getattr(transformers.TrainerCallback, name)]
             if own and not type(callback).__module__.startswith("transformers.integrations."):
                 raise Refused(f"the callback {type(callback).__name__} has {own[0]}(), which a job does not call: it calls"
-                              f" {', '.join(_CALLED[1:])}, at its end")
+                              f" {', '.join(CALLED[1:-1])}")
         if args.weight_decay:
             wanted = set(self.get_decay_parameter_names(self.model))
             for name, p in self.model.named_parameters():
@@ -194,34 +303,3 @@ class Trainer(transformers.Trainer):
         return [one for one in self.callback_handler.callbacks
                 if type(one).__module__ not in ("transformers.trainer_callback", "transformers.utils.notebook")
                 or isinstance(one, transformers.EarlyStoppingCallback)]
-
-    def _tell(self, out: str, given: "Mapping[str, Any]") -> "list[float]":
-        """What was is told to the callbacks and is in `state`, as if it was now. Returns the steps' losses."""
-        state, args = self.state, self.args
-        steps = {event["version"]: Course(start, ()).step(event) for start, event in history(out, with_last=True)}
-        losses = [steps[i].loss for i in sorted(steps)]
-        missing = given["steps"] - len(steps)
-        if missing > 0:
-            print(f"starling: {out} tells nothing of {missing} steps of {given['steps']}: log_history and train_loss are those"
-                  " of the others", file=sys.stderr)
-        a_pass = len(self.train_dataset) / (given["micro_batches"] * given["batch_size"])
-        every = 0 if args.logging_strategy == "no" else args.logging_steps
-        every = math.ceil(given["steps"] * every) if 0 < every < 1 else int(every)
-        self._begin_state()
-        state.logging_steps = every or given["steps"]
-        callbacks = [transformers.trainer_callback.DefaultFlowCallback(), *self._callbacks()]
-        handler = CallbackHandler(callbacks, self.model, self.processing_class, None, None)
-        self.control = handler.on_train_begin(args, state, self.control)
-        for number in sorted(steps):
-            state.global_step, state.epoch = number + 1, (number + 1) / a_pass
-            if every and (number + 1) % every == 0:
-                window = [steps[i].loss for i in range(number + 1 - every, number + 1) if i in steps]
-                if len(window) < every:
-                    continue
-                logs = {"loss": math.fsum(window) / every, "grad_norm": steps[number].norm, "epoch": state.epoch}
-                if steps[number].rate is not None:
-                    logs["learning_rate"] = steps[number].rate
-                state.log_history.append({**logs, "step": number + 1})
-                self.control = handler.on_log(args, state, self.control, logs)
-        self.control = handler.on_train_end(args, state, self.control)
-        return losses
