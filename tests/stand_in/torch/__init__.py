@@ -43,6 +43,9 @@ class Tensor:
         self.requires_grad, self.grad, self._version, self._hooks = bool(self._parents), None, 0, []
         self.names = None
 
+    def __reduce__(self):
+        return tensor_of, (self._memory.tobytes(), self.shape)
+
     # Memory.
     @property
     def data(self):
@@ -219,6 +222,10 @@ class Tensor:
                     hook(tensor)
 
 
+def tensor_of(data, shape):
+    return Tensor(memoryview(bytearray(data)).cast("f"), shape)
+
+
 def _tensor(value):
     return value if isinstance(value, Tensor) else Tensor(_memory([value]), ())
 
@@ -274,6 +281,12 @@ class Generator:
     def manual_seed(self, seed):
         self.draw.seed(seed)
         return self
+
+    def get_state(self):
+        return self.draw.getstate()
+
+    def set_state(self, state):
+        self.draw.setstate(state)
 
 
 default_generator = Generator()

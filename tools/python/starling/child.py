@@ -23,7 +23,9 @@ import traceback
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from . import validation
+from .feed import Feed
 from .model_file import own_names
+from .order import Order
 from .script import Reader, Refused, Script, Start, check_ages, check_start, check_texts
 
 SOCKET, LIFELINE = 3, 4
@@ -155,18 +157,16 @@ class Server:
     """Answers requests with a module and its data. `build` gives both; a generator gives passes to
     whoever computes them."""
 
-    def __init__(self, build: Callable[[], Any], collate: "Callable[[list], Any] | None",
-                 init: "dict[str, Any] | None", metrics: Sequence[str],
+    def __init__(self, feed: Feed, init: "dict[str, Any] | None", metrics: Sequence[str],
                  held_out: "validation.Validation | None" = None) -> None:
         import torch
 
-        from . import memory, module, proof
+        from . import loaders, memory, module, proof
 
         assert _channel is not None
         self._channel = _channel
         self._torch, self._module, self._mapping, self._proof = torch, module, memory, proof
-        self._collate = collate or torch.utils.data.default_collate
-        self._build, self._init, self._metrics = build, init, tuple(metrics)
+        self._feed, self._init, self._metrics = feed, init, tuple(metrics)
         torch.set_num_threads(1)
         torch.set_num_interop_threads(1)
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts
@@ -174,6 +174,8 @@ class Server:
         module.refuse_other_optimizers()
         check_texts(self._channel.script)  # of those that the script has imported meanwhile
         self.net, self.data = self._made(self._channel.seed)
+        taken = feed.taken
+        self._collate = taken.collate or torch.utils.data.default_collate
         self._validation, self._held_out = held_out, None
         if held_out is not None:
             module.seed_everything(self._channel.seed)
@@ -209,13 +211,15 @@ class Server:
         self._imported = 0  # modules, when their files were last looked at
         for i, (_, p) in enumerate(self._trained):
             p.register_post_accumulate_grad_hook(self._keep(i))
+        self._order = Order(len(self.data), feed.micro_batches, self._channel.size, taken.in_order)
+        # Before any sample is read here: what a Dataset opens then is each process's own.
+        self._loaders = loaders.Loaders(taken.loaders, taken.ahead, self._order, self._read_batch, taken.begun,
+                                        self._let_go) if taken.loaders else None
+        taken.begun()
 
     def _made(self, seed: int) -> tuple[Any, Any]:
         self._module.seed_everything(seed)
-        made = self._build()
-        if not isinstance(made, tuple) or len(made) != 2:
-            raise self._module.Refused("build() must return (nn.Module, Dataset)")
-        net, data = made
+        net, data = self._feed.made()
         if self._init is not None:
             net.load_state_dict(own_names(net, self._init))
         return net, data
@@ -349,7 +353,11 @@ class Server:
                 self._first = {} if kind == b"v" else None  # of the net as build() made it, before it has memory
                 seed, step, m, count = struct.unpack_from("<QQII", rest)
                 samples = struct.unpack_from(f"<{count}Q", rest, 24)
+                if self._order.in_order:
+                    samples = self._order.of(seed, step, m)
                 self._before(seed, step, m)
+                if kind == b"p" and self._loaders is not None:
+                    self._loaders.asked(seed, step, m)
                 one = Pass(self, step, m, samples)
                 yield one
                 if not one.over:
@@ -412,7 +420,24 @@ class Server:
         return self._module.Refused(why)
 
     def batch(self, samples: Sequence[int]) -> Any:
+        if self._loaders is None:
+            return self._read_batch(samples)
+        there, batch = self._loaders.batch(samples)
+        if not there:
+            begun = time.perf_counter()
+            batch = self._read_batch(samples)
+            self._loaders.took(time.perf_counter() - begun)
+        return batch
+
+    def _read_batch(self, samples: Sequence[int]) -> Any:
         return self._collate([self.data[i] for i in samples])
+
+    def _let_go(self) -> None:
+        """In a loader process, which keeps no second copy of what is trained."""
+        self._views, self._weights, self._gradient = [], None, None
+        for p in self._parameters:
+            if not self._away:
+                p.data = self._torch.empty(0)
 
     def _after(self) -> None:
         """What the pass has not used has a gradient too; what it may not change is as it was."""

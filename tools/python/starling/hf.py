@@ -37,14 +37,14 @@ _MAPPED = {"output_dir", "per_device_train_batch_size", "gradient_accumulation_s
            "adam_epsilon", "max_grad_norm", "seed", "save_strategy", "save_steps", "save_total_limit", "logging_steps",
            "logging_strategy", "logging_first_step", "resume_from_checkpoint", "dataloader_drop_last", "eval_strategy",
            "eval_steps", "eval_on_start", "per_device_eval_batch_size", "metric_for_best_model", "greater_is_better",
-           "load_best_model_at_end"}
+           "load_best_model_at_end", "dataloader_num_workers"}
 # Read by what the Trainer does itself, in __init__, compute_loss() and evaluate(), or of no effect on what is trained.
 _OTHERS = {"label_smoothing_factor", "label_names", "remove_unused_columns", "full_determinism", "use_cpu", "use_cache",
            "average_tokens_across_devices", "skip_memory_metrics", "disable_tqdm", "report_to", "run_name", "project",
            "log_level", "log_level_replica", "log_on_each_node", "logging_dir", "logging_nan_inf_filter",
            "prediction_loss_only", "eval_accumulation_steps",
            "eval_do_concat_batches", "eval_use_gather_object", "include_for_metrics", "batch_eval_metrics", "do_train",
-           "do_eval", "do_predict", "local_rank", "dataloader_num_workers", "dataloader_pin_memory",
+           "do_eval", "do_predict", "local_rank", "dataloader_pin_memory",
            "dataloader_persistent_workers", "dataloader_prefetch_factor", "dataloader_in_order", "ddp_timeout",
            "bf16_full_eval", "fp16_full_eval", "accelerator_config"}
 # What a subclass may not have of its own: Starling does it.
@@ -217,6 +217,8 @@ class Trainer(transformers.Trainer):
                             args.weight_decay),
             schedule=schedule, clip=args.max_grad_norm or 0.0,
             seed=args.seed, out=args.output_dir, collate=self._data()[1], metrics=[FLOS])
+        if args.dataloader_num_workers:
+            given["num_workers"] = args.dataloader_num_workers
         if plan.every:
             given.update(checkpoint=os.path.join(args.output_dir, "checkpoints"), checkpoint_every=plan.every,
                          resume=bool(resume), keep=KEEP_MAX if args.load_best_model_at_end else args.save_total_limit or 2)

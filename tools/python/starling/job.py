@@ -19,6 +19,7 @@ from . import child, logs
 from .callbacks import Callbacks, Watch, drop_checkpoints
 from .calls import Call, Failed, Trained
 from .command import command, ended, program
+from .feed import Feed
 from .model_file import load, own_names, save
 from .optimizers import SGD, Adam, AdamW, Optimizer, Schedule
 from .options import Options, name_of
@@ -46,15 +47,12 @@ def _folder(name: str) -> str:
     return next(folder for folder in itertools.chain([first], numbered) if not os.path.exists(folder))
 
 
-def _made(build: Build, init: "Optional[Mapping[str, Any]]", seed: int) -> "tuple[Any, Any]":
+def _made(feed: Feed, init: "Optional[Mapping[str, Any]]", seed: int) -> "tuple[Any, Any]":
     from . import module
 
     module.seed_everything_to_begin_with()
     module.seed_everything(seed)
-    made = build()
-    if not isinstance(made, tuple) or len(made) != 2:
-        raise module.Refused("build() must return (nn.Module, Dataset)")
-    net, data = made
+    net, data = feed.made()
     module.check(net, data)
     if init is not None:
         try:
@@ -64,17 +62,17 @@ def _made(build: Build, init: "Optional[Mapping[str, Any]]", seed: int) -> "tupl
     return net, data
 
 
-def _run(call: Call, options: Options, build: Build, init: "Optional[Mapping[str, Any]]", callbacks: Callbacks,
+def _run(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[str, Any]]", callbacks: Callbacks,
          evaluate: "Optional[Callable[[Any], Any]]" = None, **calls: "Optional[Callable[..., Any]]") -> Trained:
     try:
-        call.trained = _trained(call, options, build, init, callbacks, evaluate, calls)
+        call.trained = _trained(call, options, feed, init, callbacks, evaluate, calls)
     except BaseException as failed:
         call.failed = failed.code if isinstance(failed, Failed) and isinstance(failed.code, int) else 2
         raise
     return call.trained
 
 
-def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping[str, Any]]", callbacks: Callbacks,
+def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[str, Any]]", callbacks: Callbacks,
              evaluate: "Optional[Callable[[Any], Any]]", calls: "Mapping[str, Any]") -> Trained:
     """In the process that the user has started: the command does the work."""
     from . import module, proof
@@ -84,13 +82,14 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
     try:
         script = of_main()
         where = f"; {script.path}"
-        options.check(init, build=build, evaluate=evaluate, **calls, **callbacks.functions())
+        options.check(init, build=feed.build, collate=feed.collate, evaluate=evaluate, **calls, **callbacks.functions())
         callbacks.check(options.checkpoint, options.validation is not None)
         if options.checkpoint and "://" not in options.checkpoint:
             options.checkpoint = os.path.abspath(options.checkpoint)  # a callback may go to another folder
         if wanted and (remark := callbacks.check_for_command()):
             print(f"starling: {remark}", file=sys.stderr)
-        net, data = _made(build, init, options.seed)
+        net, data = _made(feed, init, options.seed)
+        options.batch_size = feed.taken.batch_size
         counted = options.count(len(data))
         options.settle(net)
         held_out = None
@@ -104,7 +103,7 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
                          earlier=Call.records(call.number - 1), started=start.text())
     except Refused as why:
         raise Failed(_said(2, f"{why}{where}")) from None
-    for remark in options.remarks:
+    for remark in (*feed.taken.remarks, *options.remarks):
         _said(0, remark)
     if wanted:  # a command wants the job, and runs it in its own way
         Path(wanted).write_text(options.job(net, data, script), encoding="utf-8")
@@ -207,7 +206,7 @@ def _end_of(out: str) -> "dict[str, Any]":
     return {**end, **evaluated, "metrics": metrics, "doubted_from": min(doubts, default=None)}
 
 
-def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batches: int = 8, batch_size: int = 8,
+def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batches: int = 8, batch_size: Optional[int] = None,
           optimizer: Given = AdamW(), workers: int = 2, out: Optional[str] = None,
           seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
           init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[[Any], Any]]" = None,
@@ -222,15 +221,22 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
           groups: "Optional[Mapping[str, Mapping[str, float]]]" = None, clip: Optional[float] = None,
           validation: Any = None, evaluate_every: Optional[int] = None,
           evaluate_metrics: "Optional[Sequence[str]]" = None,
-          on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None) -> Trained:
+          on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None, data: Any = None,
+          num_workers: Optional[int] = None) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
-    build       () -> (nn.Module, map-style Dataset); runs in every worker, with the same random numbers
+    build       () -> (nn.Module, map-style Dataset or DataLoader), or with `data` the nn.Module alone; runs in every
+                worker, with the same random numbers
+    data        the data: a map-style Dataset, a DataLoader of torch, or a function that gives one and is called after
+                build(). Of a DataLoader a job takes dataset, batch_size, shuffle, collate_fn, num_workers,
+                prefetch_factor and worker_init_fn; what it cannot have is refused by name
+    num_workers processes that read the micro-batches which come next beside the pass, for each one that computes, 0 to
+                256; default: those of the DataLoader, else 0; changes no bits
     loss        (net, batch) -> the micro-batch's mean loss, a tensor with one element; or that and a dict of
                 the numbers that `metrics` names
-    steps       a step is the sum of exactly `micro_batches` micro-batches of `batch_size` samples,
-                whatever the number of workers
+    steps       a step is the sum of exactly `micro_batches` micro-batches of `batch_size` samples (default: of the
+                DataLoader, else 8), whatever the number of workers
     epochs      instead of steps: so many passes over the Dataset, which need not be whole; as many steps as hold them,
                 rounded up, and a line says how many
     optimizer   starling.AdamW(..), starling.Adam(..) or starling.SGD(..), with warm-up and cosine (their help says
@@ -291,12 +297,12 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
 
     Raises Failed (a SystemExit) with the command's exit code; what went wrong was said in one line.
     """
-    call = Call()
+    call, feed = Call(), Feed(build, data, collate, batch_size, num_workers, micro_batches)
     worker = child.channel()
     if worker is not None:
         if not call.is_the_jobs(worker.script):
             return call.result()
-        server = child.Server(build, collate, dict(init) if init is not None else None, metrics,
+        server = child.Server(feed, dict(init) if init is not None else None, metrics,
                               _held_out(validation, evaluate_every, evaluate or loss, evaluate_metrics, metrics))
         for one in server.micro_batches():
             given = loss(server.net, one.batch())
@@ -305,9 +311,8 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
     options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
                        checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command,
                        epochs, Validation(validation, evaluate_every, evaluate or loss, evaluate_metrics),
-                      schedule=schedule, groups=groups, clip=clip)
-    return _run(call, options, build, init, Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate), evaluate, loss=loss,
-                collate=collate)
+                      schedule=schedule, groups=groups, clip=clip, num_workers=num_workers)
+    return _run(call, options, feed, init, Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate), evaluate, loss=loss)
 
 
 def _held_out(data: Any, every: Optional[int], evaluate: "Optional[Callable[[Any, Any], Any]]",
@@ -373,7 +378,7 @@ class Job:
     The loop runs in every worker. In the process that a person has started it has no step: there it
     waits for the job's end, whose result is `trained` then."""
 
-    def __init__(self, build: Build, *, steps: Optional[int] = None, micro_batches: int = 8, batch_size: int = 8,
+    def __init__(self, build: Build, *, steps: Optional[int] = None, micro_batches: int = 8, batch_size: Optional[int] = None,
                  optimizer: Given = AdamW(), workers: int = 2, out: Optional[str] = None,
                  seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
                  init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
@@ -389,18 +394,20 @@ class Job:
                  validation: Any = None, evaluate_every: Optional[int] = None,
                  evaluate: "Optional[Callable[[Any, Any], Any]]" = None,
                  evaluate_metrics: "Optional[Sequence[str]]" = None,
-                 on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None) -> None:
+                 on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None, data: Any = None,
+                 num_workers: Optional[int] = None) -> None:
         self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate)
-        self._build, self._init, self._collate, self._call = build, init, collate, Call()
+        self._feed = Feed(build, data, collate, batch_size, num_workers, micro_batches)
+        self._init, self._call = init, Call()
         self._options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
                                  checkpoint, checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck,
                                  on_mismatch, command, epochs,
                                  Validation(validation, evaluate_every, evaluate, evaluate_metrics),
-                                schedule=schedule, groups=groups, clip=clip)
+                                schedule=schedule, groups=groups, clip=clip, num_workers=num_workers)
         self._server: "Optional[child.Server]" = None
         worker = child.channel()
         if worker is not None and self._call.is_the_jobs(worker.script):
-            self._server = child.Server(build, collate, dict(init) if init is not None else None, metrics,
+            self._server = child.Server(self._feed, dict(init) if init is not None else None, metrics,
                                         _held_out(validation, evaluate_every, evaluate, evaluate_metrics, metrics))
 
     @property
@@ -417,7 +424,7 @@ class Job:
     def __iter__(self) -> "Iterator[Step]":
         if self._server is None:
             if child.channel() is None:
-                _run(self._call, self._options, self._build, self._init, self._callbacks, collate=self._collate)
+                _run(self._call, self._options, self._feed, self._init, self._callbacks)
             else:
                 self._call.result()
             return

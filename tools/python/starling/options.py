@@ -20,7 +20,8 @@ from .validation import EVERY, Validation
 # What job files and the command allow (core/job/job_reader.cpp, tools/starling/main.cpp).
 _WHOLE = {"steps": (1, 2**32 - 1), "micro_batches": (1, 4096), "batch_size": (1, 65536), "workers": (1, 64),
           "seed": (0, 2**63 - 1), "replicas": (0, 16), "checkpoint_every": (1, 2**32 - 1), "keep": (1, 1000), "lease_ms": (10, 60000),
-          "threads": (1, 256), "recheck": (0, 1000000)}
+          "threads": (1, 256), "recheck": (0, 1000000), "num_workers": (0, 256)}
+_UNSAID = ("steps", "batch_size", "num_workers")  # may be None
 _WORDS = {"isa": ("auto", "reference", "avx2", "avx512", "cuda"), "on_mismatch": ("warn", "stop")}
 _PATHS = ("out", "checkpoint")
 _METRICS_MAX, _METRIC_BYTES_MAX = 8, 64
@@ -169,7 +170,7 @@ class Options:
 
     steps: Optional[int]
     micro_batches: int
-    batch_size: int
+    batch_size: Optional[int]  # None: what the data say
     optimizer: Any
     workers: int
     out: Optional[str]
@@ -192,6 +193,7 @@ class Options:
     schedule: Any = None
     groups: Any = None
     clip: Optional[float] = None
+    num_workers: Optional[int] = None
     updates: "Mapping[str, Any]" = field(default_factory=dict)  # [optimizer] of the job file, by settle()
     remarks: "Sequence[str]" = ()  # of settle(), for people
 
@@ -208,7 +210,7 @@ class Options:
         if self.epochs is not None:
             self.epochs = _number("epochs", self.epochs, 0.0, 1e9, above=True)
         for name, (least, most) in _WHOLE.items():
-            if name == "steps" and self.steps is None:
+            if name in _UNSAID and getattr(self, name) is None:
                 continue
             setattr(self, name, _whole(name, getattr(self, name), least, most))
         for name, words in _WORDS.items():

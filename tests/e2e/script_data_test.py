@@ -1,0 +1,99 @@
+"""Data of scripts, with the stand-in for torch: a DataLoader is taken for what it says, and loader processes change no bit."""
+import os
+import signal
+import time
+
+from harness import main, require
+from scripts import HEAD, ended, result, started, written
+
+# Samples that draw, of which each reader notes its process.
+DATA = HEAD.replace("def train(", '''
+import random, time
+from torch.utils.data import DataLoader, SequentialSampler
+
+class Drawn:
+    def __len__(self):
+        return 50
+    def __getitem__(self, i):
+        time.sleep(0.001)
+        with open("/proc/self/comm") as comm, open(os.environ["READERS"], "a") as readers:
+            print(os.getpid(), comm.read().strip(), file=readers)
+        x = torch.randn(4)
+        return x * float(i + 1), x.sum(-1) + random.random()
+
+def net():
+    return Net()
+
+def drawn():
+    return Net(), Drawn()
+
+def drawing(net, batch):
+    time.sleep(float(os.environ.get("PACE", 0)))
+    return loss(net, batch) * (1.0 + random.random())
+
+def train(''')
+
+
+def readers_in(path):
+    """Loader processes by the samples that they have read, and how many others have read."""
+    loaders, others = {}, 0
+    for line in open(path).read().split("\n")[:-1]:
+        pid, name = line.split()
+        if name == "starling-loader":
+            loaders[int(pid)] = loaders.get(int(pid), 0) + 1
+        else:
+            others += 1
+    return loaders, others
+
+
+def loader_processes_change_no_bit(place):
+    script = written(place, "train.py", DATA + "train(drawing, drawn, num_workers=int(sys.argv[1]), workers=int(sys.argv[2]))\n")
+    digests = set()
+    for loaders, workers in ((0, 1), (2, 1), (1, 3)):
+        readers = place.path(f"readers-{loaders}-{workers}")
+        digests.add(result(script, loaders, workers, READERS=readers, OUT=place.path(f"out-{loaders}-{workers}")))
+        found, _ = readers_in(readers)
+        require(len(found) >= loaders * workers, f"{found} of {loaders} for each of {workers}")
+    require(len(digests) == 1, str(digests))
+
+
+def a_lost_loader_process_changes_no_bit(place):
+    script = written(place, "train.py", DATA + "train(drawing, drawn, num_workers=int(sys.argv[1]), steps=30)\n")
+    wanted = result(script, 0, READERS=place.path("none"), OUT=place.path("wanted"))
+    readers = place.path("readers")
+    process = started(script, 2, READERS=readers, OUT=place.path("out"), PACE="0.02")
+    killed = set()
+    while process.poll() is None and len(killed) < 4:
+        time.sleep(0.01)
+        found = readers_in(readers)[0] if os.path.exists(readers) else {}
+        for pid in [pid for pid, samples in found.items() if samples > 8 and pid not in killed][:1]:  # it has given a batch
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+    said = "".join(process.communicate())
+    require(f"RESULT {wanted}" in said and len(killed) == 4, f"{killed}, expected {wanted}: {said[-3000:]}")
+    require("a loader process was lost; another one takes its place" in said, said[-3000:])
+
+
+def a_data_loader_is_what_it_says(place):
+    plain = written(place, "plain.py", DATA + "train(drawing, drawn, batch_size=5)\n")
+    wanted = result(plain, READERS=place.path("plain"), OUT=place.path("plain-out"))
+    source = DATA + "train(drawing, net, data=DataLoader(Drawn(), 5, {}), batch_size=None)\n"
+    shuffled = written(place, "shuffled.py", source.format("shuffle=True, num_workers=1"))
+    ordered = written(place, "ordered.py", source.format("num_workers=1, worker_init_fn=lambda i: print('BEGUN', i)"))
+    require(result(shuffled, READERS=place.path("shuffled"), OUT=place.path("shuffled-out")) == wanted, "shuffled")
+    require(len(readers_in(place.path("shuffled"))[0]) == 1, "no loader process")
+    code, said = ended(ordered, READERS=place.path("ordered"), OUT=place.path("ordered-out"))
+    require(code == 0 and wanted not in said and said.count("BEGUN 0") == 2, said)
+
+
+def what_a_job_cannot_have_of_it_is_refused(place):
+    for given, size, line in (("batch_sampler=[[1]]", None, "the DataLoader has a batch_sampler, list"),
+                              ("sampler=SequentialSampler([1, 2])", None, "the DataLoader's sampler has 2 samples, its Dataset 50"),
+                              ("batch_size=3", 4, "batch_size=4 and the DataLoader's batch_size=3 differ")):
+        script = written(place, "refused.py", DATA + f"train(drawing, net, data=DataLoader(Drawn(), {given}), batch_size={size})\n")
+        code, said = ended(script, READERS=place.path("refused"), OUT=place.path("refused-out"))
+        require(code == 2 and line in said and said.strip().count("\n") == 0, f"{given}: {code}: {said}")
+
+
+main(loader_processes_change_no_bit, a_lost_loader_process_changes_no_bit, a_data_loader_is_what_it_says,
+     what_a_job_cannot_have_of_it_is_refused)

@@ -1,0 +1,118 @@
+"""What a job was told of its data: a Dataset, or a DataLoader of torch, of which a job takes what it means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator, Optional
+
+from .script import Refused
+
+BATCH = 8   # samples of a micro-batch, where nothing is said
+AHEAD = 2   # micro-batches that each loader process has in hand, as torch's prefetch_factor
+AHEAD_MAX = 64
+_INSTEAD = {
+    "DistributedSampler": "leave it out, since each worker takes its own micro-batches",
+    "SubsetRandomSampler": "give torch.utils.data.Subset(dataset, indices) and shuffle=True",
+    "WeightedRandomSampler": "give a Dataset that has each sample as often as it is to be taken, and shuffle=True"}
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What holds of all that was said."""
+
+    collate: "Optional[Callable[[list], Any]]" = None
+    batch_size: int = BATCH
+    loaders: int = 0        # processes
+    in_order: bool = False  # the samples as they lie in the data, not drawn
+    ahead: int = AHEAD
+    begin: "Optional[Callable[[int], Any]]" = None  # worker_init_fn
+    remarks: "tuple[str, ...]" = ()  # for people
+
+    def begun(self) -> None:
+        """To be called in each process that reads samples, before it does."""
+        if self.begin is not None:
+            self.begin(0)
+
+
+@dataclass
+class Feed:
+    """build       () -> (net, data), or the net alone where `data` are given
+    data        a Dataset, a DataLoader, or a function that gives one
+    collate, batch_size, num_workers  as given to train(); None: nothing was said"""
+
+    build: "Callable[[], Any]"
+    data: Any = None
+    collate: "Optional[Callable[[list], Any]]" = None
+    batch_size: Optional[int] = None
+    num_workers: Optional[int] = None
+    micro_batches: int = 1
+    taken: "Taken" = field(default_factory=lambda: Taken())  # by made()
+
+    def made(self) -> "tuple[Any, Any]":
+        """The net and its Dataset, by build(). Raises Refused."""
+        from torch.utils.data import DataLoader
+
+        made = self.build()
+        if self.data is None:
+            if not isinstance(made, tuple) or len(made) != 2:
+                raise Refused("build() must return (nn.Module, Dataset)")
+            net, data = made
+        else:
+            net, data = made, self.data
+            if isinstance(made, tuple):
+                raise Refused("build() returns a tuple, expected the nn.Module alone where data= is given")
+            if callable(data) and not hasattr(data, "__getitem__"):
+                data = data()
+        self.taken = Taken(self.collate, self.batch_size or BATCH, self.num_workers or 0)
+        return net, self._of_loader(data, DataLoader) if isinstance(data, DataLoader) else data
+
+    def _of_loader(self, loader: Any, plain: Any) -> Any:
+        from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler, default_collate
+
+        kind, data = type(loader), loader.dataset
+        if isinstance(data, IterableDataset):
+            return data  # which is refused as it is without a DataLoader
+        if kind.__iter__ is not plain.__iter__ or kind._get_iterator is not plain._get_iterator:
+            raise Refused(f"{kind.__name__} is a DataLoader with an iteration of its own, which no process would call: give"
+                          " its Dataset, and collate=")
+        if loader.batch_size is None:
+            given = loader.batch_sampler
+            raise Refused("the DataLoader has batch_size=None, expected the size of a micro-batch" if given is None else
+                          f"the DataLoader has a batch_sampler, {_named(given)}, but a job makes its micro-batches: give"
+                          " batch_size= and shuffle= instead")
+        if type(loader.batch_sampler) is not BatchSampler:
+            raise Refused(f"the DataLoader has a {_named(loader.batch_sampler)}, expected batch_size= and shuffle=")
+        if self.batch_size is not None and self.batch_size != loader.batch_size:
+            raise Refused(f"batch_size={self.batch_size} and the DataLoader's batch_size={loader.batch_size} differ: say it"
+                          " in one of them")
+        sampler = loader.sampler
+        if type(sampler) not in (RandomSampler, SequentialSampler):
+            cure = _INSTEAD.get(type(sampler).__name__, "give shuffle=True, or shuffle=False for the Dataset's order")
+            raise Refused(f"the DataLoader has a {_named(sampler)}, but which samples a micro-batch has is the job's to say:"
+                          f" {cure}")
+        if type(sampler) is RandomSampler and (sampler.replacement or sampler.num_samples != len(data)):
+            raise Refused("the DataLoader has a RandomSampler with replacement or num_samples, but a job takes each sample"
+                          " once in each pass: give shuffle=True")
+        if len(sampler) != len(data):
+            raise Refused(f"the DataLoader's sampler has {len(sampler)} samples, its Dataset {len(data)}: give the same data"
+                          " to both")
+        if self.collate is not None and loader.collate_fn not in (default_collate, self.collate):
+            raise Refused("collate= and the DataLoader's collate_fn differ: say it in one of them")
+        self.taken = Taken(
+            self.collate or loader.collate_fn, loader.batch_size,
+            loader.num_workers if self.num_workers is None else self.num_workers,
+            type(sampler) is SequentialSampler, min(AHEAD_MAX, loader.prefetch_factor or AHEAD), loader.worker_init_fn,
+            tuple(self._remarks(loader, len(data))))
+        return data
+
+    @staticmethod
+    def _remarks(loader: Any, samples: int) -> "Iterator[str]":
+        if samples % loader.batch_size:
+            yield (f"the DataLoader's batch_size={loader.batch_size} does not divide {samples} samples: passes follow one"
+                   f" another without a short batch, and drop_last={loader.drop_last} changes nothing")
+        if type(loader.sampler).__name__ == "RandomSampler" and loader.generator is not None:
+            yield "the DataLoader's generator is not used: seed= decides the order of the samples"
+
+
+def _named(one: Any) -> str:
+    return type(one).__name__

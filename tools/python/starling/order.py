@@ -1,0 +1,109 @@
+"""Which samples a micro-batch has, and which micro-batches come next: what lets samples be read before they are asked
+for. Needs no torch. A sample that is expected wrongly is read in vain, no more: a request says what is wanted."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Iterator, Optional, Sequence
+
+_DATA_ORDER = 2 << 24  # Purpose::kDataOrder (core/base/philox.h), where random4() has it
+_ROUNDS = 6
+_M0, _M1, _K0, _K1, _LOW = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85, 0xFFFFFFFF
+
+
+BLOCK = 1024  # places whose samples are drawn at once: numpy takes as long for a few
+
+
+def _number(index: Any, epoch: Any, turn: int, seed: int) -> Any:
+    """The first of the four numbers that random4() of core/base/philox.h draws for the order of data; of arrays of
+    uint64 for each element."""
+    a, b, c, d = index & _LOW, index >> 32, epoch & _LOW, _DATA_ORDER ^ turn
+    k, l = seed & _LOW, (seed >> 32) ^ (epoch >> 32)
+    for _ in range(10):
+        p, q = a * _M0, c * _M1
+        a, b, c, d = (q >> 32) ^ b ^ k, q & _LOW, (p >> 32) ^ d ^ l, p & _LOW
+        k, l = (k + _K0) & _LOW, (l + _K1) & _LOW
+    return a
+
+
+def _turned(value: Any, epoch: Any, samples: int, seed: int) -> Any:
+    half = max(1, ((samples - 1).bit_length() + 1) // 2)
+    mask = (1 << half) - 1
+    left, right = value >> half, value & mask
+    for turn in range(_ROUNDS):
+        left, right = right, (left ^ _number(right, epoch, turn, seed)) & mask
+    return left << half | right
+
+
+def drawn(seed: int, places: "Sequence[int]", samples: int) -> "list[int]":
+    """The samples at places of the endless sequence of passes over the data, as core/data/permutation.cpp has them."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and len(places) > 1:
+        epochs, values = numpy.divmod(numpy.asarray(places, numpy.uint64), numpy.uint64(samples))
+        outside = numpy.arange(len(values))
+        while len(outside):
+            values[outside] = _turned(values[outside], epochs[outside], samples, seed)
+            outside = outside[values[outside] >= samples]
+        return [int(value) for value in values]
+    found = []
+    for place in places:
+        epoch, value = divmod(place, samples)
+        value = _turned(value, epoch, samples, seed)
+        while value >= samples:  # ends: on the cycle lies the one that we came from
+            value = _turned(value, epoch, samples, seed)
+        found.append(value)
+    return found
+
+
+class Order:
+    """The numbers of the samples of each micro-batch. in_order: as they lie in the data, pass after pass, and not
+    drawn."""
+
+    def __init__(self, samples: int, micro_batches: int, size: int, in_order: bool) -> None:
+        self.samples, self.micro_batches, self.size, self.in_order = samples, micro_batches, size, in_order
+
+    def of(self, seed: int, step: int, m: int) -> "tuple[int, ...]":
+        first = (step * self.micro_batches + m) * self.size
+        places = range(first, first + self.size)
+        if self.in_order:
+            return tuple(place % self.samples for place in places)
+        return tuple(_block(seed, place // BLOCK, self.samples)[place % BLOCK] for place in places)
+
+
+@functools.lru_cache(2)
+def _block(seed: int, number: int, samples: int) -> "list[int]":
+    return drawn(seed, range(number * BLOCK, (number + 1) * BLOCK), samples)
+
+
+class Coming:
+    """Expects that a process is asked for the micro-batches of a step that it was asked for in the step before: shares
+    seldom change. Nothing is known in its first step, whose micro-batches are expected to follow one another."""
+
+    def __init__(self, micro_batches: int) -> None:
+        self._all = micro_batches
+        self._step = -1
+        self._now: "list[int]" = []  # of this step, rising: a lower one is computed a second time (recheck)
+        self._before: "Optional[list[int]]" = None
+
+    def asked(self, step: int, m: int) -> None:
+        if step != self._step:
+            follows = self._step >= 0 and step == self._step + 1
+            self._before, self._now, self._step = self._now if follows else None, [], step
+        if not self._now or m > self._now[-1]:
+            self._now.append(m)
+
+    def next(self, count: int) -> "list[tuple[int, int]]":
+        """Up to so many as (step, micro-batch), the first to come first."""
+        return [one for one, _ in zip(self._each(), range(count))]
+
+    def _each(self) -> "Iterator[tuple[int, int]]":
+        last = self._now[-1]
+        known = self._before if self._before is not None and last in self._before else None
+        rest = range(last + 1, self._all) if known is None else [m for m in known if m > last]
+        yield from ((self._step, m) for m in rest)
+        whole = known if known is not None else [*self._now, *rest]
+        step = self._step
+        while whole:
+            step += 1
+            yield from ((step, m) for m in whole)
