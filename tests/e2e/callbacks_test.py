@@ -204,7 +204,7 @@ def stop_is_refused_where_nobody_can_ask_it(place):
     code, said = ended(script, STARLING_WRITE_JOB=place.path("job.toml"), **variables(place, "command"))
     require(code == 2 and "stop= is asked in the process that `python` starts" in said, said)
     code, said = ended(written(place, "runs.py", RUNS), STARLING_WRITE_JOB=place.path("job.toml"), **variables(place, "c"))
-    require(code == 0 and "on_step, on_epoch, on_checkpoint, log: of the process that `python` starts" in said, said)
+    require(code == 0 and "on_step, on_epoch, on_checkpoint, log: this command leaves them out, `python` with the script itself" in said, said)
 
 
 def a_loop_of_ones_own_has_them_too(place):

@@ -41,7 +41,7 @@ ADAM = Theirs("torch.optim.adam", "Adam").kind
 WRONG = [
     ({"batch_size": 0}, "batch_size must be a whole number from 1 to 65536, is 0"),
     ({"steps": 10.0}, "steps must be a whole number from 1 to 4294967295, is 10.0"),
-    ({"steps": None}, "neither steps= nor epochs= are given, expected one of them"),
+    ({"steps": None}, "neither steps= nor epochs= is given, expected one of them"),
     ({"epochs": 1}, "both steps= and epochs= are given, expected one of them"),
     ({"steps": None, "epochs": 0}, "epochs must be a number above 0 and at most 1e+09, is 0"),
     ({"steps": None, "epochs": "3"}, "epochs must be a number above 0 and at most 1e+09, is '3'"),

@@ -54,7 +54,7 @@ class Callbacks:
             raise Refused("stop= is asked in the process that `python` starts, and a command that takes a script has"
                           " none: run the script itself, or leave stop= out for the command")
         names = [name for name, given in [*self.functions().items(), ("log", self.log)] if given is not None]
-        return f"{', '.join(names)}: of the process that `python` starts, not of this command" if names else None
+        return f"{', '.join(names)}: this command leaves them out, `python` with the script itself does not" if names else None
 
     def any(self) -> bool:
         return bool(self.log) or any(function is not None for function in self.functions().values())

@@ -205,8 +205,8 @@ class Options:
         if init is not None and not isinstance(init, Mapping):
             raise _wrong("init", "a state_dict", init)
         if (self.steps is None) == (self.epochs is None):
-            raise Refused(f"{'neither steps= nor' if self.steps is None else 'both steps= and'} epochs= are given, expected one of"
-                          " them")
+            given = "neither steps= nor epochs= is" if self.steps is None else "both steps= and epochs= are"
+            raise Refused(f"{given} given, expected one of them")
         if self.epochs is not None:
             self.epochs = _number("epochs", self.epochs, 0.0, 1e9, above=True)
         for name, (least, most) in _WHOLE.items():
