@@ -61,12 +61,19 @@ def a_table_has_each_step_once_and_whole_lines(place):
 def a_table_has_columns_for_evaluations_that_not_every_step_has(place):
     table, told = logs.Table(place.folder, ("validation.loss", "validation.accuracy")), Told(place.folder, False)
     table.begin(told, False)
-    table.step(step(1), told)
-    table.step(dataclasses.replace(step(2), evaluation=EvaluationRecord(2, 0.25, {"accuracy": 0.5})), told)
+    measured = [dataclasses.replace(step(n), metrics={"accuracy": 0.75, "validation.loss": 9.0}) for n in (1, 2, 3)]
+    evaluated = dataclasses.replace(measured[1], evaluation=EvaluationRecord(2, 0.25, {"accuracy": 0.5}))
+    table.step(measured[0], told)
+    table.close(told)
+    table = logs.Table(place.folder, ("validation.loss", "validation.accuracy"))  # goes on with one that has an evaluation
+    table.begin(told, True)
+    for one in (evaluated, measured[2]):
+        table.step(one, told)
     table.close(told)
     with open(place.path("steps.csv")) as file:
         rows = list(csv.DictReader(file))
-    require([(r["validation.loss"], r["validation.accuracy"]) for r in rows] == [("", ""), ("0.25", "0.5")], f"{rows}")
+    require([(r["validation.loss"], r["validation.accuracy"]) for r in rows] == [("", ""), ("0.25", "0.5"), ("", "")], f"{rows}")
+    require([(r["accuracy"], r["metric.validation.loss"]) for r in rows] == [("0.75", "9.0")] * 3, f"{rows}")
 
 
 class Files:

@@ -72,11 +72,12 @@ class Table:
 
     def step(self, step: StepEvent, told: Told) -> None:
         scalars: "dict[str, Any]" = {"step": step.step, **step.scalars()}
-        scalars = {**scalars, **{name: scalars.get(name, "") for name in self._evaluated}}  # empty where none is due
+        row = [value for name, value in scalars.items() if name not in self._evaluated]
+        row += [scalars.get(name, "") for name in self._evaluated]  # empty where none is due
         if self._file is None:
-            self._file = self._open(list(scalars))
+            self._file = self._open([*(name for name in scalars if name not in self._evaluated), *self._evaluated])
         if step.step > self._last:
-            csv.writer(self._file, lineterminator="\n").writerow(scalars.values())
+            csv.writer(self._file, lineterminator="\n").writerow(row)
             self._file.flush()
 
     def cut(self, step: int, told: Told) -> bool:

@@ -89,17 +89,21 @@ class StepEvent(StepRecord):
                           self.metrics, self.evaluation)
 
     def scalars(self) -> "dict[str, float]":
-        """What log= writes of it, by name; a metric that is called as one of the others is "metric.NAME"."""
+        """What log= writes of it, by name; a metric that is called as one of the others is
+        "metric.NAME". Held-out values come last: not every step has them."""
         found = {"loss": self.loss, "norm": self.norm, "epoch": self.epoch, "workers": float(self.workers),
                  "ms": self.ms}
         if self.rate is not None:
             found["rate"] = self.rate
+        for name, value in self.metrics.items():
+            found[f"metric.{name}" if name in _OWN or name.startswith(_HELD_OUT) else name] = value
         if self.evaluation is not None:
-            found.update({f"validation.{name}": value for name, value in self.evaluation.values().items()})
-        return {**found, **{f"metric.{name}" if name in _OWN else name: value for name, value in self.metrics.items()}}
+            found.update({_HELD_OUT + name: value for name, value in self.evaluation.values().items()})
+        return found
 
 
 _OWN = ("step", "loss", "norm", "rate", "epoch", "workers", "ms")
+_HELD_OUT = "validation."
 
 
 @dataclass(frozen=True)
