@@ -18,6 +18,7 @@
 #include "core/formats/safetensors.h"
 #include "core/formats/shard.h"
 #include "core/job/layout.h"
+#include "core/job/section.h"
 #include "kernels/optim/optimizer.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/resume.h"
@@ -252,9 +253,13 @@ int check_trained_model(const std::string& path) {
           ? ""
           : " (" + std::to_string(model.others.size()) +
                 " more are not in it)\n  not in the digest: " + listed(model.others);
-  std::printf("%s: a trained model, %zu tensors, %llu parameters, whose digest is %s%s\n",
+  std::printf("%s: a trained model, %zu tensors, %llu parameters; digest of these tensors %s%s\n",
               path.c_str(), model.tensors, static_cast<unsigned long long>(model.parameters),
               to_string(model.digest).c_str(), others.c_str());
+  // The digest that people know is the job's; it covers moments and exponents, which no model has.
+  if (const auto end = file.value().metadata().find(kEndKey); end != file.value().metadata().end())
+    std::printf("  of the job that ended with digest %s, which is that of its whole state\n",
+                job_words::shown(end->second).c_str());
   if (model.not_finite > 0)
     return fail(1, std::to_string(model.not_finite) + " parameters are not finite; " + path);
   if (!model.wrong.empty()) return fail(1, model.wrong + "; " + path);
