@@ -52,6 +52,17 @@ def a_cut_lasts_at_least_the_lease(place):
     require(rows["cut off"]["median_ms"] > 200, f"{rows}")
 
 
+def without_a_job_one_line_says_which_is_wanted(place):
+    """The usual job is a file of the sources; a benchmark that begins elsewhere, or with another file, has none."""
+    for what in ("recovery", "changes", "price", "transport"):
+        for options, word in ((), "no --job is given, and examples/synthetic/1m.toml of the sources"), \
+                             (("--job", "nothing.toml"), "reading nothing.toml"):
+            done = subprocess.run([BENCH, what, *options], cwd=place.folder, capture_output=True, text=True)
+            lines = (done.stdout + done.stderr).splitlines()
+            require(done.returncode == 2 and len(lines) == 1 and word in lines[0],
+                    f"{what} {options}: {done.returncode} {lines}")
+
+
 def nothing_runs_on_when_a_bench_is_killed(place):
     process = subprocess.Popen([BENCH, "recovery", "--job", place.job(), "--workers", "3",
                                 "--losses", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -132,4 +143,4 @@ main(each_kill_is_measured_and_its_parts_add_up, a_freeze_lasts_at_least_the_lea
      joins_and_leaves_are_compared_with_undisturbed_steps,
      parts_of_a_step_are_measured_and_replicas_cost_no_bytes,
      kills_and_joins_are_measured_as_of_other_systems, both_ways_of_a_steps_bytes_are_measured,
-     without_a_library_of_device_transports_there_is_one_line)
+     without_a_library_of_device_transports_there_is_one_line, without_a_job_one_line_says_which_is_wanted)

@@ -2,12 +2,15 @@
 // no others.
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "actors/files.h"
 #include "actors/scheduling.h"
+#include "core/base/result.h"
 #include "core/base/standard_streams.h"
 #include "tools/bench/bench.h"
 #include "tools/starling/command_line.h"
@@ -37,9 +40,24 @@ struct Benchmark {
   std::string* job = nullptr;
 };
 
+constexpr const char* kUsualJob = "examples/synthetic/1m.toml";
+
 void add_job(CLI::App* sub, std::string& job) {
-  job = "examples/synthetic/1m.toml";
-  sub->add_option("--job", job, "the job, a file or a script")->capture_default_str();
+  job = kUsualJob;
+  sub->add_option("--job", job,
+                  "the job, a file or a script; that of the sources is found from there")
+      ->capture_default_str();
+}
+
+// The usual job is found where the sources are, and the installed program has none beside it.
+Result<> check_usual_job(const Benchmark& benchmark) {
+  std::error_code ignored;
+  if (benchmark.sub->count("--job") > 0 || std::filesystem::exists(*benchmark.job, ignored))
+    return ok();
+  return Error(Code::kBadInput, std::string("no --job is given, and ") + kUsualJob +
+                                    " of the sources, which is used then, is not below " +
+                                    std::filesystem::current_path(ignored).string() +
+                                    "; expected --job FILE, or the folder of the sources");
 }
 
 void add_workers(CLI::App* sub, std::uint32_t& workers, const char* what = "of the run") {
@@ -249,9 +267,12 @@ int command(int argc, char** argv) {
   tools::ScriptJobs scripts({});
   for (const Benchmark& benchmark : benchmarks) {
     if (!benchmark.sub->parsed()) continue;
-    if (benchmark.job != nullptr)
+    if (benchmark.job != nullptr) {
+      if (const auto there = check_usual_job(benchmark); !there) return tools::fail(there.error());
       if (auto written = scripts.take(*benchmark.job); !written)
         return tools::fail(written.error());
+      if (const auto job = load_job(*benchmark.job); !job) return tools::fail(job.error());
+    }
     return benchmark.run();
   }
   return 2;
