@@ -79,6 +79,7 @@ def a_run_with_a_kill_proves_its_promises(place):
     require(said.count(" held ") == 3 and "sample 0, pass 0: step" in said, said)
     with open(place.path("audit.json")) as file:
         found = json.load(file)
+    require("same bits" not in said and [p["title"] for p in found["promises"]][0] == "one record", said)
     require(found["held"] and len(found["promises"]) == 3 and len(found["uses"]) >= 1, str(found))
     expect(0, "same: 120 steps and 13 digests", quiet.out, run.out)
 

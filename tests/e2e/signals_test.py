@@ -54,6 +54,12 @@ def a_signal_writes_a_last_checkpoint_and_says_how_to_go_on(place):
         ended = run.events("ended")
         require(len(ended) == 1 and ended[0]["signal"] == number and ended[0]["checkpoint"] == versions[0], f"{ended}")
         require(not run.events("restart") and not run.events("failed") and not run.workers("lost"), run.text())
+        # It is an end also while nobody goes on, whether the file is said to be all there is of the run or not.
+        for words in (), ("--together",):
+            audit = subprocess.run([STARLING, "audit", run.out, *words], capture_output=True, text=True)
+            require(audit.returncode == 0 and audit.stdout.count(" held ") == 3
+                    and f"the run ended in order at version {run.steps()} before the job was done" in audit.stdout,
+                    audit.stdout + audit.stderr)
         again = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         require(again.returncode == 0 and f"digest {quiet.digest()}" in again.stdout, again.stdout + again.stderr)
         audit = subprocess.run([STARLING, "audit", os.path.join(run.out, "run-1"), run.out, "--together"],

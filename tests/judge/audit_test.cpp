@@ -18,6 +18,9 @@ TEST_CASE("audit: a good run holds P1, P2 and P3, with its figures") {
   }
   CHECK(has(verdict_of(history, "P1").why, "6 steps, one record each, 3 digests on the way"));
   CHECK(has(verdict_of(history, "P1").why, digest_of(6)));
+  // One run has nothing to compare its bits with.
+  CHECK(verdict_of(history, "P1").title == "one record");
+  CHECK(has(verdict_of(history, "P1").why, "compared with those of another run"));
   CHECK(has(verdict_of(history, "P2").why, "12 micro-batches (6 steps of 2), each once, by 3"));
   CHECK(has(verdict_of(history, "P2").why, "all 5 samples once in each of 4 complete passes"));
   CHECK(has(verdict_of(history, "P2").why, "4 of 5 samples once in pass 4"));

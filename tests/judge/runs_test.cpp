@@ -61,8 +61,23 @@ TEST_CASE("a run that was ended in order and the one that went on from it are on
     edit(0, "\"data\"", "\"from\":4,\"data\"")(l);
   });
   const History alone = first(true);
-  CHECK(verdict_of(alone, "P1").finding == Finding::kNotShown);
-  CHECK(has(verdict_of(alone, "P1").why, "ended in order at version 5"));
+  // Nobody has gone on from it: that is an end too, by itself or in a list of one.
+  const auto listed = merge({alone});
+  REQUIRE(listed);
+  for (const History* history : {&alone, &listed.value()})
+    for (const Verdict& verdict : audit(*history)) {
+      CAPTURE(verdict.why);
+      CHECK(verdict.finding == Finding::kHeld);
+    }
+  CHECK(has(verdict_of(alone, "P1").why,
+            "ended in order at version 5 before the job was done (ended by SIGTERM), with a "
+            "checkpoint of step 4 from which --resume goes on"));
+  CHECK(verdict_of(first(false), "P1").finding == Finding::kNotShown);
+  check_only(changed([&](Lines& l) {
+               l.resize(18);  // without step 4
+               l.push_back(ended.dump());
+             }),
+             "P1", Finding::kBroken, "ended in order at version 5, steps end at 4");
   for (const std::vector<History>& files : {std::vector<History>{alone, second}, {second, alone}}) {
     const auto both = merge(files);
     REQUIRE(both);

@@ -141,6 +141,7 @@ Result<int> audit_one(const AuditCommand& command) {
     std::printf("%s %-13s %-9s  %s\n", verdict.promise.c_str(), verdict.title.c_str(),
                 audit::proof_text(verdict.finding), shown(verdict.why, kTextBytes).c_str());
     promises.push_back({{"promise", verdict.promise},
+                        {"title", verdict.title},
                         {"verdict", audit::proof_text(verdict.finding)},
                         {"text", verdict.why}});
   }

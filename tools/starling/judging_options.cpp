@@ -167,15 +167,15 @@ void add_replay(CLI::App& app, ReplayCommand& o) {
 }
 
 void add_audit(CLI::App& app, AuditCommand& o) {
-  auto* sub =
-      subcommand(app, "audit",
-                 "Proves or refutes from its events that a run kept the promises: P1 one record of "
-                 "every step\n"
-                 "and one end, P2 every micro-batch and so every sample used exactly once, P3 no "
-                 "committed step\n"
-                 "taken back. With two runs: the first step at which they are not the same bits.",
-                 "starling audit out --sample 17\n  starling audit out-quiet out-killed --json "
-                 "difference.json\n  starling audit machine-1 machine-2 machine-3 --together");
+  auto* sub = subcommand(
+      app, "audit",
+      "Proves or refutes from its events what one run shows of the promises: P1 one record "
+      "of every\n"
+      "step and one end, P2 every micro-batch and so every sample used exactly once, P3 no\n"
+      "committed step taken back. With two runs: the first step at which they are not the\n"
+      "same bits; one run alone shows nothing of that.",
+      "starling audit out --sample 17\n  starling audit out-quiet out-killed --json "
+      "difference.json\n  starling audit machine-1 machine-2 machine-3 --together");
   sub->add_option("runs", o.runs,
                   "folder of a run, or its events.jsonl; a second one is compared with it")
       ->required();

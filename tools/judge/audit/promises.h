@@ -14,8 +14,10 @@ namespace starling::audit {
 
 // audit() returns P1, P2, P3 in this order.
 //   P1  what one run can show: steps 0, 1, .. (or from its checkpoint on) without a gap, one record
-//       each, a digest wherever one is due, one end. A run that says of a worker that its work is in
-//       doubt does not show it, and one in which a wrong gradient was added refutes it
+//       each, a digest wherever one is due, one end, which may be one in order before the job is
+//       done. A run that says of a worker that its work is in doubt does not show it, and one in
+//       which a wrong gradient was added refutes it. Whether the bits are those of an undisturbed
+//       run is shown by that run's events (difference.h) alone
 //   P2  every committed step has one ledger with all M micro-batches once, each by a worker that
 //       was a member of the epoch in which it was voted for; and every sample of a complete pass
 //       is used exactly once
