@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/judge/stories.h"
+#include "tools/judge/pauses.h"
 
 namespace starling::judge {
 namespace {
@@ -260,6 +261,28 @@ TEST_CASE("P7: a long pause after a kill that stood alone") {
 
   late.deeds.push_back(deed(&chaos::faults::kStop, 1.25, 1, 1.8));  // then nobody can tell
   CHECK_FINDING(late, "P7", Finding::kNotShown);
+}
+
+// Goal: the silence of a worker whose death nobody tells is waited for, a lease at least, and that is
+// no fault of the group.
+TEST_CASE("P7: a kill of a worker whose guard was killed before does not count") {
+  Tale slow = beginning().steps(0, 3).epoch(2.9, "1.2", "1.1", "forced", 3, {1, 2});
+  slow.step(3.2, 3).ledger(3.2, 3).step(3.3, 4).ledger(3.3, 4).done();
+  Evidence e = evidence_of(slow);
+  CHECK_FINDING(e, "P7", Finding::kBroken);
+  e.deeds.insert(e.deeds.begin(), deed(&chaos::faults::kGuardKill, 0.1, 3));
+  CHECK_FINDING(e, "P7", Finding::kNotShown);
+  CHECK(verdict_on(e, "P7").why ==
+        "no join or leave stood alone, and no kill but of workers whose guards were dead before");
+  CHECK(pauses_of(e.loud, e.deeds).at(0).what == "kill worker-3 without its guard");
+
+  e.deeds.front() = deed(&chaos::faults::kGuardKill, 0.1, 2);  // of another worker
+  CHECK_FINDING(e, "P7", Finding::kBroken);
+  e.deeds.front() = deed(&chaos::faults::kGuardKill, 5, 3);  // later
+  CHECK_FINDING(e, "P7", Finding::kBroken);
+  e.deeds.front() = deed(&chaos::faults::kGuardKill, 0.1, 3);
+  e.deeds.front().targets.front().id = 7;  // an earlier life, under another guard
+  CHECK_FINDING(e, "P7", Finding::kBroken);
 }
 
 TEST_CASE("P7: joins stopped nobody, and no kill stood alone") {

@@ -38,6 +38,7 @@ struct Judged {
   bool forces_epochs = true;  // an epoch may be forced because of it (P7)
   bool announced = false;     // the group prepares for it, and is to go on meanwhile (P7)
   bool timed = false;         // the pause after it is measured (P7)
+  bool takes_guard = false;   // nobody tells the deaths of its targets for certain after it (P7)
 };
 
 // Reports show a sign at the deed's time or, without one, a bar for as long as it lasts.

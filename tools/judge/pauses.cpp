@@ -39,6 +39,20 @@ bool alone(const Deed& deed, double end, const std::vector<Deed>& deeds) {
   return true;
 }
 
+// A death that no guard tells is certain to nobody: the group waits for that worker's silence.
+bool guarded(const Deed& deed, const std::vector<Deed>& deeds) {
+  const auto without_guard = [&](const Target& target) {
+    return std::any_of(deeds.begin(), deeds.end(), [&](const Deed& other) {
+      return other.outcome == Deed::Outcome::kDone && other.judged.takes_guard &&
+             other.t <= deed.t &&
+             std::any_of(other.targets.begin(), other.targets.end(), [&](const Target& bare) {
+               return bare.name == target.name && bare.id == target.id;
+             });
+    });
+  };
+  return std::none_of(deed.targets.begin(), deed.targets.end(), without_guard);
+}
+
 }  // namespace
 
 double committed_at(const EpochSeen& epoch) {
@@ -56,6 +70,8 @@ std::vector<Pause> pauses_of(const Story& story, const std::vector<Deed>& deeds)
     pause.kill = true;
     pause.what = deed.kind;
     for (const Target& target : deed.targets) pause.what += " " + target.name;
+    pause.guarded = guarded(deed, deeds);
+    if (!pause.guarded) pause.what += " without its guard";
     if (!measure(steps, deed.t, pause)) continue;
     const double end = deed.t + pause.gap_ms / 1000;
     const bool restarted =

@@ -20,6 +20,7 @@ struct Pause {
   // True: no other fault was near, and no state was gone with it: it counts for P7.
   bool alone = false;
   bool kill = false;
+  bool guarded = true;  // false: the guard of one that was killed was dead before, and told nothing
 };
 
 std::vector<Pause> pauses_of(const Story& story, const std::vector<Deed>& deeds);

@@ -317,8 +317,13 @@ Verdict short_pauses(const Evidence& e) {
   }
   std::vector<double> over;
   double worst = 0;
+  std::size_t bare = 0;
   for (const Pause& pause : pauses_of(e.loud, e.deeds)) {
     if (!pause.kill || !pause.alone) continue;
+    if (!pause.guarded) {
+      ++bare;
+      continue;
+    }
     over.push_back(std::max(0.0, pause.over_ms));
     worst = std::max(worst, over.back());
   }
@@ -328,19 +333,24 @@ Verdict short_pauses(const Evidence& e) {
   });
   const std::string quietly =
       announced > 0 ? "; " + std::to_string(announced) + " joins and leaves stopped nobody" : "";
-  if (over.empty() && announced == 0) return not_tested("no kill, join or leave stood alone");
+  if (over.empty() && announced == 0)
+    return not_tested(bare == 0 ? "no kill, join or leave stood alone"
+                                : "no join or leave stood alone, and no kill but of workers whose "
+                                  "guards were dead before");
   const auto kills = std::count_if(e.deeds.begin(), e.deeds.end(), [](const Deed& d) {
     return d.outcome == Deed::Outcome::kDone && d.judged.timed;
   });
   if (over.empty() && kills == 0) return held(quietly.substr(2));
   if (over.empty())
     return held("for joins and leaves: " + quietly.substr(2) +
-                "; kills are not tested, as none of " + std::to_string(kills) + " stood alone");
+                "; kills are not tested, as none of " + std::to_string(kills) + " stood alone" +
+                (bare == 0 ? "" : " with a guard to tell it"));
   const double typical = median(over);
   const std::string text = "median of " + count_of(over.size(), "kill") + ": " + ms_text(typical) +
                            " beyond the lost work (worst " + ms_text(worst) + ")";
   if (typical > e.pause_ms_max) return broken(text + ", allowed " + ms_text(e.pause_ms_max));
-  return held(text + quietly);
+  return held(text + quietly +
+              (bare == 0 ? "" : "; not counted: " + count_of(bare, "kill") + " without a guard"));
 }
 
 Verdict nobody_gets_in(const Evidence& e) {

@@ -59,6 +59,7 @@ void begin(Disturbance& it) {
 constinit const FaultKind faults::kGuardKill{
     .word = "guard-kill",
     .begin = begin,
+    .judged = {.takes_guard = true},
     .shown = {.style = "hurt", .sign = "g", .meaning = "guard killed"},
 };
 
