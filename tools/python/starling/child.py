@@ -25,7 +25,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from . import validation
 from .feed import Feed
 from .model_file import own_names
-from .order import Order
+from .order import Coming, Order
 from .script import Reader, Refused, Script, Start, check_ages, check_start, check_texts
 
 SOCKET, LIFELINE = 3, 4
@@ -179,7 +179,7 @@ class Server:
         self._validation, self._held_out = held_out, None
         if held_out is not None:
             module.seed_everything(self._channel.seed)
-            self._held_out = held_out.opened()
+            self._held_out = held_out.opened(feed.taken)
         self._drawn: "list[bytes]" = []  # digests of the data's drawn batches, as this process began
         self._fresh = True  # its parameters are still the first ones
         module.check(self.net, self.data)
@@ -213,8 +213,10 @@ class Server:
             p.register_post_accumulate_grad_hook(self._keep(i))
         self._order = Order(len(self.data), feed.micro_batches, self._channel.size, taken.in_order)
         # Before any sample is read here: what a Dataset opens then is each process's own.
-        self._loaders = loaders.Loaders(taken.loaders, taken.ahead, self._order, self._read_batch, taken.begun,
-                                        self._let_go) if taken.loaders else None
+        every, batches = (1, 0) if held_out is None else held_out.batches(len(self._held_out), self._channel.size)
+        self._loaders = loaders.Loaders(
+            taken.loaders, taken.ahead, self._order, Coming(feed.micro_batches, every, batches), self._read_batch,
+            taken.begun, self._let_go) if taken.loaders else None
         taken.begun()
 
     def _made(self, seed: int) -> tuple[Any, Any]:
@@ -382,12 +384,14 @@ class Server:
         seed, step, m, count = struct.unpack_from("<QQII", request)
         samples = struct.unpack_from(f"<{count}Q", request, 24)
         self._before(seed, step, m)
+        if self._loaders is not None:
+            self._loaders.asked(seed, step, m)
         self._open = False
         modes = [(one, one.training) for one in self.net.modules()]
         self.net.eval()
         try:
             with self._torch.no_grad():
-                given = self._validation.evaluate(self.net, self._collate([self._held_out[i] for i in samples]))
+                given = self._validation.evaluate(self.net, self.batch(samples, held_out=True))
         finally:
             for one, mode in modes:
                 one.training = mode
@@ -419,18 +423,19 @@ class Server:
     def refused(self, why: str) -> Exception:
         return self._module.Refused(why)
 
-    def batch(self, samples: Sequence[int]) -> Any:
+    def batch(self, samples: Sequence[int], held_out: bool = False) -> Any:
         if self._loaders is None:
-            return self._read_batch(samples)
+            return self._read_batch(samples, held_out)
         there, batch = self._loaders.batch(samples)
         if not there:
             begun = time.perf_counter()
-            batch = self._read_batch(samples)
+            batch = self._read_batch(samples, held_out)
             self._loaders.took(time.perf_counter() - begun)
         return batch
 
-    def _read_batch(self, samples: Sequence[int]) -> Any:
-        return self._collate([self.data[i] for i in samples])
+    def _read_batch(self, samples: Sequence[int], held_out: bool) -> Any:
+        data = self._held_out if held_out else self.data
+        return self._collate([data[i] for i in samples])
 
     def _let_go(self) -> None:
         """In a loader process, which keeps no second copy of what is trained."""

@@ -114,5 +114,23 @@ class Feed:
             yield "the DataLoader's generator is not used: seed= decides the order of the samples"
 
 
+def held_out_of(data: Any, taken: Taken) -> Any:
+    """The Dataset of held-out data, which may be given in a DataLoader; taken: of those that are trained on. Raises
+    Refused."""
+    from torch.utils.data import DataLoader, SequentialSampler, default_collate
+
+    if not isinstance(data, DataLoader):
+        return data
+    if data.batch_size != taken.batch_size:
+        raise Refused(f"validation is a DataLoader with batch_size={data.batch_size}, expected that of a micro-batch,"
+                      f" {taken.batch_size}: give its Dataset")
+    if type(data.sampler) is not SequentialSampler or len(data.sampler) != len(data.dataset):
+        raise Refused(f"validation is a DataLoader with a {_named(data.sampler)}, but all held-out samples are taken in their"
+                      " order: give shuffle=False")
+    if data.collate_fn is not (taken.collate or default_collate):
+        raise Refused("validation is a DataLoader with another collate_fn than the data: give the same to both")
+    return data.dataset
+
+
 def _named(one: Any) -> str:
     return type(one).__name__

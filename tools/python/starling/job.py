@@ -95,7 +95,7 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
         held_out = None
         if options.validation is not None:
             module.seed_everything(options.seed)
-            options.held_out = len(options.validation.opened())
+            options.held_out = len(options.validation.opened(feed.taken))
             options.validation.section(options.held_out, options.batch_size)  # raises Refused
             held_out = left_out(options.held_out, options.batch_size)
         start = started(proof.of_state(init), module.outline(net))
@@ -259,7 +259,7 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
                 late; more where machines stall for seconds; changes no bits
     collate     list of samples -> batch; torch's default_collate
     init        a state_dict to begin with
-    validation  held-out data, a map-style Dataset, or a function that gives one, which is called after build(): the net
+    validation  held-out data, a map-style Dataset, a DataLoader without shuffle, or a function that gives one, which is called after build(): the net
                 is evaluated on them after every `evaluate_every` steps (100) and after the last, in whole batches of
                 `batch_size`, by the workers, in eval mode and without gradients. It changes no bit of the training, and
                 has the same bits for any number of workers and through kills

@@ -31,7 +31,6 @@ from .order import Coming, Order
 
 _TASK = struct.Struct("<QQI")   # seed, step, micro-batch
 _READ = struct.Struct("<QQIBd")  # the task, whether the batch comes with it, and how many seconds it took
-_IN_HAND = 2     # tasks of a process: the next one is there when it has done one
 _LATE = 5        # so many times as long as the longest batch took, and
 _LATE_S = 1.0    # so long at least, is a batch waited for
 _LOST_MAX = 3    # processes in a row that were lost without a batch: then there is no other
@@ -76,16 +75,17 @@ class _Process:
 
 
 class Loaders:
-    """read      (samples) -> batch
-    begin     called in each process, first
-    own       called in each process: it lets go of what is the computing process's alone
-    """
+    """count     processes
+    ahead     micro-batches that each has in hand
+    read      (samples, whether they are held out) -> batch
+    begin     called in each process, before it reads
+    own       called in each process: it lets go of what is the computing process's alone"""
 
-    def __init__(self, count: int, ahead: int, order: Order, read: "Callable[[Sequence[int]], Any]",
-                 begin: "Callable[[], Any]", own: "Callable[[], Any]") -> None:
+    def __init__(self, count: int, ahead: int, order: Order, coming: Coming,
+                 read: "Callable[[Sequence[int], bool], Any]", begin: "Callable[[], Any]", own: "Callable[[], Any]") -> None:
         self._count, self._order, self._read, self._begin, self._own = count, order, read, begin, own
-        self._ahead = ahead * count
-        self._coming = Coming(order.micro_batches)
+        self._ahead, self._in_hand = ahead * count, ahead
+        self._coming = coming
         self._processes: "list[_Process]" = []
         self._ready: "dict[Any, int]" = {}  # files of batches
         self._lost = 0  # processes in a row
@@ -146,7 +146,7 @@ class Loaders:
         given = {task for process in self._processes for task in process.tasks}
         for task in coming:
             idle = min(self._processes, key=lambda p: len(p.tasks), default=None)
-            if idle is None or len(idle.tasks) >= _IN_HAND:
+            if idle is None or len(idle.tasks) >= self._in_hand:
                 return
             if task not in given and task not in self._ready:
                 with contextlib.suppress(OSError):  # its end is heard later
@@ -217,8 +217,8 @@ class Loaders:
         mine.close()
         for process in self._processes:
             process.socket.close()
-        _open_files_again()
         self._own()
+        _open_files_again()
         self._begin()
         while True:
             data = its.recv(_TASK.size)
@@ -238,9 +238,12 @@ class Loaders:
             seed_everything(seed, step, m)
             before = drawn_from()
             samples = self._order.of(seed, step, m)
-            batch = self._read(samples)
+            held_out = self._order.held_out(m)
+            with torch.no_grad() if held_out else contextlib.nullcontext():
+                batch = self._read(samples, held_out)
+                context = _context()
             after = drawn_from()
-            return handed.written((samples, _context(), None if _same(before, after) else after, batch))
+            return handed.written((samples, context, None if _same(before, after) else after, batch))
         except Exception:
             return None
 

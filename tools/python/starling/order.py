@@ -57,13 +57,19 @@ def drawn(seed: int, places: "Sequence[int]", samples: int) -> "list[int]":
 
 
 class Order:
-    """The numbers of the samples of each micro-batch. in_order: as they lie in the data, pass after pass, and not
-    drawn."""
+    """The numbers of the samples of each micro-batch. in_order: as they lie in the data, pass after pass, and not drawn.
+    Held-out batch i has the number micro_batches + i, as its random numbers have (core/data/held_out.cpp)."""
 
     def __init__(self, samples: int, micro_batches: int, size: int, in_order: bool) -> None:
         self.samples, self.micro_batches, self.size, self.in_order = samples, micro_batches, size, in_order
 
+    def held_out(self, m: int) -> bool:
+        return m >= self.micro_batches
+
     def of(self, seed: int, step: int, m: int) -> "tuple[int, ...]":
+        if self.held_out(m):
+            first = (m - self.micro_batches) * self.size
+            return tuple(range(first, first + self.size))
         first = (step * self.micro_batches + m) * self.size
         places = range(first, first + self.size)
         if self.in_order:
@@ -78,11 +84,14 @@ def _block(seed: int, number: int, samples: int) -> "list[int]":
 
 class Coming:
     """Expects that a process is asked for the micro-batches of a step that it was asked for in the step before: shares
-    seldom change. Nothing is known in its first step, whose micro-batches are expected to follow one another."""
+    seldom change. Nothing is known in its first step, whose micro-batches are expected to follow one another.
 
-    def __init__(self, micro_batches: int) -> None:
-        self._all = micro_batches
-        self._step = -1
+    every, batches  in each step that is a multiple of `every`, so many held-out batches come with the micro-batches
+                    (docs/decisions/055)"""
+
+    def __init__(self, micro_batches: int, every: int = 1, batches: int = 0) -> None:
+        self._all, self._every, self._batches = micro_batches, every, batches
+        self._step = self._last = -1  # of what was asked last
         self._now: "list[int]" = []  # of this step, rising: a lower one is computed a second time (recheck)
         self._before: "Optional[list[int]]" = None
 
@@ -90,20 +99,34 @@ class Coming:
         if step != self._step:
             follows = self._step >= 0 and step == self._step + 1
             self._before, self._now, self._step = self._now if follows else None, [], step
-        if not self._now or m > self._now[-1]:
+        if m < self._all and (not self._now or m > self._now[-1]):
             self._now.append(m)
+        self._last = m
 
     def next(self, count: int) -> "list[tuple[int, int]]":
         """Up to so many as (step, micro-batch), the first to come first."""
         return [one for one, _ in zip(self._each(), range(count))]
 
+    def _held_out(self, step: int, m: int) -> "range":
+        """The held-out batches that come with micro-batch m."""
+        if step == 0 or step % self._every:
+            return range(0)
+        first, end = (self._all + n * self._batches // self._all for n in (m, m + 1))
+        return range(first, end)
+
     def _each(self) -> "Iterator[tuple[int, int]]":
+        step = self._step
+        if not self._now:  # the last version, which one worker evaluates alone
+            yield from ((step, m) for m in range(self._last + 1, self._all + self._batches))
+            return
         last = self._now[-1]
+        yield from ((step, m) for m in self._held_out(step, last) if m > self._last)
         known = self._before if self._before is not None and last in self._before else None
         rest = range(last + 1, self._all) if known is None else [m for m in known if m > last]
-        yield from ((self._step, m) for m in rest)
         whole = known if known is not None else [*self._now, *rest]
-        step = self._step
-        while whole:
+        for m in rest:
+            yield from ((step, one) for one in (m, *self._held_out(step, m)))
+        while True:
             step += 1
-            yield from ((step, m) for m in whole)
+            for m in whole:
+                yield from ((step, one) for one in (m, *self._held_out(step, m)))

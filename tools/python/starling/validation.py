@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Sequence
 
+from .feed import Taken, held_out_of
 from .script import Refused
 
 EVERY = 100           # steps between two evaluations, where nothing is said
@@ -14,7 +15,7 @@ BATCHES_MAX = 4096    # of an evaluation (core/base/step_record.h)
 
 @dataclass
 class Validation:
-    """data      a Dataset, or a function that gives one
+    """data      a Dataset or DataLoader, or a function that gives one
     every     so many steps between two evaluations; None: EVERY
     evaluate  (net, batch) -> as a loss
     metrics   names of what it measures beside the loss; None: those of the training"""
@@ -37,15 +38,20 @@ class Validation:
             if value is not None:
                 raise Refused(f"{name} is of held-out data, and none are given: validation=")
 
-    def opened(self) -> Any:
-        """The Dataset. Raises Refused."""
+    def opened(self, taken: Taken) -> Any:
+        """The Dataset. taken: of the data that are trained on. Raises Refused."""
         data = self.data
         if callable(data) and not hasattr(data, "__getitem__"):
             data = data()
+        data = held_out_of(data, taken)
         if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             raise Refused(f"validation must be a Dataset with __len__ and __getitem__, or a function that gives one, is a"
                           f" {type(data).__name__}")
         return data
+
+    def batches(self, samples: int, size: int) -> "tuple[int, int]":
+        """Every how many steps, and how many of them."""
+        return self.every or EVERY, min(samples // size, BATCHES_MAX)
 
     def section(self, samples: int, size: int) -> "dict[str, Any]":
         """Of a job file. size: samples of a batch. Raises Refused."""
