@@ -4,7 +4,7 @@ import signal
 import time
 
 from harness import main, require
-from scripts import HEAD, ended, result, started, written
+from scripts import HEAD, ended, events, result, started, written
 
 # Samples that draw, of which each reader notes its process.
 DATA = HEAD.replace("def train(", '''
@@ -47,13 +47,15 @@ def readers_in(path):
 
 
 def loader_processes_change_no_bit(place):
-    script = written(place, "train.py", DATA + "train(drawing, drawn, num_workers=int(sys.argv[1]), workers=int(sys.argv[2]))\n")
+    script = written(place, "train.py", DATA + "train(drawing, drawn, num_workers=int(os.environ['LOADERS']),"
+                     " workers=int(os.environ['WORKERS']), threads=int(os.environ['THREADS']))\n")
     digests = set()
-    for loaders, workers in ((0, 1), (2, 1), (1, 3)):
-        readers = place.path(f"readers-{loaders}-{workers}")
-        digests.add(result(script, loaders, workers, READERS=readers, OUT=place.path(f"out-{loaders}-{workers}")))
-        found, _ = readers_in(readers)
-        require(len(found) >= loaders * workers, f"{found} of {loaders} for each of {workers}")
+    for loaders, workers, threads in ((0, 1, 1), (2, 1, 1), (1, 1, 2), (1, 3, 1)):
+        name = f"{loaders}-{workers}-{threads}"
+        digests.add(result(script, READERS=place.path("readers-" + name), OUT=place.path("out-" + name), LOADERS=str(loaders),
+                           WORKERS=str(workers), THREADS=str(threads)))
+        found, _ = readers_in(place.path("readers-" + name))
+        require(len(found) >= loaders * workers * threads, f"{found} of {name}")
     require(len(digests) == 1, str(digests))
 
 
@@ -72,6 +74,17 @@ def a_lost_loader_process_changes_no_bit(place):
     said = "".join(process.communicate())
     require(f"RESULT {wanted}" in said and len(killed) == 4, f"{killed}, expected {wanted}: {said[-3000:]}")
     require("a loader process was lost; another one takes its place" in said, said[-3000:])
+
+
+def samples_that_depend_on_their_reader_are_a_mismatch(place):
+    """A recheck reads its samples in the process that computes."""
+    script = written(place, "depends.py", DATA.replace("x = torch.randn(4)", """x = torch.randn(4)
+        with open("/proc/self/comm") as comm:
+            x = x * 2.0 if "loader" in comm.read() and os.environ["DEPENDS"] == "1" else x""") + "train(drawing, drawn, num_workers=1)\n")
+    for depends in "01":
+        out = place.path("depends-" + depends)
+        code, said = ended(script, READERS=place.path("readers"), OUT=out, DEPENDS=depends)
+        require(code == 0 and bool(events(out, "mismatch")) == (depends == "1"), f"{depends}: {code}: {said[-3000:]}")
 
 
 def a_data_loader_is_what_it_says(place):
@@ -95,5 +108,6 @@ def what_a_job_cannot_have_of_it_is_refused(place):
         require(code == 2 and line in said and said.strip().count("\n") == 0, f"{given}: {code}: {said}")
 
 
-main(loader_processes_change_no_bit, a_lost_loader_process_changes_no_bit, a_data_loader_is_what_it_says,
+main(loader_processes_change_no_bit, a_lost_loader_process_changes_no_bit,
+     samples_that_depend_on_their_reader_are_a_mismatch, a_data_loader_is_what_it_says,
      what_a_job_cannot_have_of_it_is_refused)

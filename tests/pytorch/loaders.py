@@ -183,7 +183,14 @@ LOOP = SCRIPT.split("if __name__")[0] + """
 job = starling.Job(net, data=loader(shuffle=False, num_workers=int(os.environ["LOADERS"])), **GIVEN)
 for step in job:
     for mb in step.mine:
-        batch = mb.batch()
+        if mb.number == 2:
+            torch.rand(1)  # so that its samples draw other numbers than those that were read ahead
+        if mb.number == 3:
+            mb.batch()
+        with torch.inference_mode(mb.number == 4), torch.autocast("cpu", enabled=mb.number == 5):
+            batch = mb.batch()
+        if mb.number == 4:
+            batch = {**batch, **{key: batch[key].clone() for key in ("x", "noise", "y")}}
         assert tuple(batch["i"]) == mb.samples, (batch["i"], mb.samples)
         with open(os.environ["TAKEN"], "a") as file:
             print(step.number, mb.number, *mb.samples, file=file)

@@ -42,9 +42,9 @@ def any_number_of_workers_gives_one_model_also_through_kills(folder):
 
     text_in(folder)
     base_of(folder, "gpt2")
-    digests = [digest_in(said(SCRIPT, *arguments(folder, os.path.join(folder, f"out-{w}")), WORKERS=str(w)))
-               for w in (1, 3)]
-    job = same_bits.Run("", 3, STEPS, arguments(folder, os.path.join(folder, "killed")), script=SCRIPT,
+    digests = [digest_in(said(SCRIPT, *arguments(folder, os.path.join(folder, f"out-{w}"), dataloader_num_workers=loaders),
+                              WORKERS=str(w))) for w, loaders in ((1, 0), (3, 2))]
+    job = same_bits.Run("", 3, STEPS, arguments(folder, os.path.join(folder, "killed"), dataloader_num_workers=1), script=SCRIPT,
                         **environment(WORKERS="3"))
     job.out = os.path.join(folder, "killed")
     for kind in ("child", "worker"):

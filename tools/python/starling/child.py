@@ -176,7 +176,8 @@ class Server:
         self.net, self.data = self._made(self._channel.seed)
         taken = feed.taken
         self._collate = taken.collate or torch.utils.data.default_collate
-        self._validation, self._held_out = held_out, None
+        self._validation = held_out
+        self._held_out: Any = None
         if held_out is not None:
             module.seed_everything(self._channel.seed)
             self._held_out = held_out.opened(feed.taken)

@@ -69,7 +69,8 @@ class Feed:
     def _of_loader(self, loader: Any, plain: Any) -> Any:
         from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
-        kind, data = type(loader), loader.dataset
+        kind: Any = type(loader)
+        data: Any = loader.dataset
         if isinstance(data, IterableDataset):
             return data  # which is refused as it is without a DataLoader
         if kind.__iter__ is not plain.__iter__ or kind._get_iterator is not plain._get_iterator:
