@@ -40,11 +40,11 @@ def arguments(folder, out, kind="gpt2", **changes):
 def any_number_of_workers_gives_one_model_also_through_kills(folder):
     from transformers import AutoModelForCausalLM
 
-    text_in(folder)
+    how = evaluated(folder, text_in(folder), 15)
     base_of(folder, "gpt2")
-    digests = [digest_in(said(SCRIPT, *arguments(folder, os.path.join(folder, f"out-{w}"), dataloader_num_workers=loaders),
+    digests = [digest_in(said(SCRIPT, *arguments(folder, os.path.join(folder, f"out-{w}"), dataloader_num_workers=loaders, **how),
                               WORKERS=str(w))) for w, loaders in ((1, 0), (3, 2))]
-    job = same_bits.Run("", 3, STEPS, arguments(folder, os.path.join(folder, "killed"), dataloader_num_workers=1), script=SCRIPT,
+    job = same_bits.Run("", 3, STEPS, arguments(folder, os.path.join(folder, "killed"), dataloader_num_workers=1, **how), script=SCRIPT,
                         **environment(WORKERS="3"))
     job.out = os.path.join(folder, "killed")
     for kind in ("child", "worker"):
@@ -55,6 +55,22 @@ def any_number_of_workers_gives_one_model_also_through_kills(folder):
     assert code == 0, text[-2000:]
     assert {digest_in(text), *digests} == {digests[0]}, (digests, digest_in(text))
     AutoModelForCausalLM.from_pretrained(os.path.join(folder, "out-1"))
+    found = [logged(os.path.join(folder, out), "eval_loss", "eval_accuracy") for out in ("out-1", "out-3", "killed")]
+    assert len(found[0]) == 4 and found[0] == found[1] == found[2], found
+
+
+def evaluated(folder, text, every):
+    """Further arguments: a part of the text is held out."""
+    with open(text, encoding="utf-8") as file:
+        held = file.read()[:700]
+    return {"validation_file": written(folder, "held-out.txt", held), "eval_strategy": "steps", "eval_steps": every,
+            "per_device_eval_batch_size": 3}
+
+
+def logged(out, *names):
+    """Of a folder's log_history: step and these values, where the first of them is."""
+    with open(os.path.join(out, "trainer_state.json"), encoding="utf-8") as file:
+        return [[entry["step"], *(entry[name] for name in names)] for entry in json.load(file)["log_history"] if names[0] in entry]
 
 
 def plain_script(folder):
@@ -75,17 +91,19 @@ def plain_script(folder):
 def losses_are_those_of_transformers_own_trainer(folder):
     """With as many samples as a step has, no dropout and a constant rate nothing but rounding differs."""
     base_of(folder, "llama")
-    written(folder, "text.txt", "the same bits whoever computes, " * 4)  # 8 samples of 16 tokens
-    how = dict(kind="llama", max_steps=30, lr_scheduler_type="constant", warmup_steps=0, logging_steps=1,
+    text = written(folder, "text.txt", "the same bits whoever computes, " * 4)  # 8 samples of 16 tokens
+    how = dict(evaluated(folder, text, 10), kind="llama", max_steps=30, lr_scheduler_type="constant", warmup_steps=0, logging_steps=1,
                weight_decay=0.1, max_grad_norm=0.5)
-    losses = []
+    losses, held_out = [], []
     for script, out in ((plain_script(folder), "plain"), (SCRIPT, "ours")):
         said(script, *arguments(folder, os.path.join(folder, out), **how), WORKERS="2")
-        with open(os.path.join(folder, out, "trainer_state.json"), encoding="utf-8") as file:
-            losses.append([entry["loss"] for entry in json.load(file)["log_history"] if "loss" in entry])
+        losses.append([loss for _, loss in logged(os.path.join(folder, out), "loss")])
+        held_out.append(logged(os.path.join(folder, out), "eval_loss", "eval_accuracy"))
     furthest = max(abs(a - b) for a, b in zip(*losses))
     print(f"       losses from {losses[1][0]:.4f} to {losses[1][-1]:.4f}, within {furthest:.1e} of transformers' own")
     assert len(losses[0]) == len(losses[1]) == 30 and losses[1][-1] < losses[1][0] - 1 and furthest < 1e-4, losses
+    assert [step for step, *_ in held_out[0]] == [step for step, *_ in held_out[1]] == [10, 20, 30], held_out
+    assert all(abs(a - b) < 1e-4 for one, other in zip(*held_out) for a, b in zip(one, other)), held_out
 
 
 def the_state_that_is_saved_is_that_of_transformers_own_trainer(folder):
@@ -178,12 +196,15 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             ({}, {"callbacks": [Freezing()]}, Trainer, "a callback has changed the model in on_train_begin"),
             ({}, {"optimizers": (torch.optim.SGD([torch.zeros(1)]), None)}, Trainer, "Trainer was given optimizers"),
             ({}, {"job": {"steps": 3}}, Trainer, "job has steps, which TrainingArguments say"),
+            ({}, None, Trainer, "train() was called before of this Trainer"),
             ({}, None, Own, "Own has a training_step() of its own")]
     for changes, others, cls, wanted in rows:
         told = io.StringIO()
         try:
             with contextlib.redirect_stderr(told):
-                trainer(cls, folder, others, **changes).train()
+                one = trainer(cls, folder, others, **changes)
+                one._trained = wanted.startswith("train() was called before")
+                one.train()
         except Failed as failed:
             assert failed.code == 2, failed
         else:
@@ -238,14 +259,18 @@ def a_subclass_has_its_loss_its_collator_and_callbacks_that_read(folder):
     assert reading.logs == [(2, 0.5), (4, 2.5), (6, 4.5)] and reading.ends == 1, vars(reading)
 
 
-def told_in(one, out):
-    """The losses of the steps of which a folder knows, after they were told to a trainer's callbacks."""
+def told_in(one, out, *first):
+    """The losses of the steps of which a folder knows, after they were told to a trainer's callbacks. first: records that
+    come before."""
     from starling.hf import Loop, training
 
+    one.args.output_dir = out
     with training(one, one._callbacks()):
         loop = Loop(one, one._plan(), stops=False)
         loop.begin()
-        loop.catch_up(out)
+        for record in first:
+            loop.step(record)
+        loop.catch_up()
         loop.end()
     return list(loop.losses.values())
 
@@ -258,8 +283,40 @@ def events(begins, losses):
     return "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in [start, *steps])
 
 
+def what_a_callback_asks_and_a_job_cannot_is_refused(folder):
+    from transformers import TrainerCallback
+
+    from starling.hf import Trainer
+    from starling.script import Refused
+
+    class Asking(TrainerCallback):
+        def __init__(self, flag):
+            self.flag = flag
+
+        def on_step_end(self, args, state, control, model=None, **_):
+            if state.global_step == 3:
+                _ = model.parameters() if self.flag == "model" else setattr(control, self.flag, True)
+
+    out = os.path.join(folder, "events")
+    os.mkdir(out)
+    written(out, "events.jsonl", events(0, range(6)))
+    for flag, wanted in (("should_training_stop", "should_training_stop at step 3, which needs checkpoints"),
+                         ("should_epoch_stop", "should_epoch_stop at step 3, and a job has no epoch"),
+                         ("should_evaluate", "should_evaluate at step 3, at which the job does not evaluate"),
+                         ("should_save", "should_save at step 3, at which the job writes no checkpoint"),
+                         ("model", "reads model.parameters while the job trains"), ("should_log", "")):
+        one = trainer(Trainer, folder, {"callbacks": [Asking(flag)]}, logging_steps=2, max_steps=6)
+        try:
+            told_in(one, out)
+            assert not wanted and [(e["step"], e["loss"]) for e in one.state.log_history] == [
+                (2, 0.5), (3, 2.0), (4, 3.0), (6, 4.5)], (flag, one.state.log_history)
+        except Refused as why:
+            assert wanted and wanted in str(why), (flag, why)
+
+
 def a_run_that_goes_on_tells_of_all_steps(folder):
     from starling.hf import Trainer
+    from starling.records import StepRecord
 
     out = os.path.join(folder, "events")
     os.makedirs(os.path.join(out, "run-1"))
@@ -267,6 +324,11 @@ def a_run_that_goes_on_tells_of_all_steps(folder):
     written(out, "events.jsonl", events(3, (3, 4, 5)))
     one = trainer(Trainer, folder, logging_steps=2, max_steps=6)
     assert told_in(one, out) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert [(e["step"], e["loss"]) for e in one.state.log_history] == [(2, 0.5), (4, 2.5), (6, 4.5)], one.state.log_history
+    # Of a run that goes on the first that a process is told is not the first step.
+    one = trainer(Trainer, folder, logging_steps=2, max_steps=6)
+    fourth = StepRecord(4, 3.0, 1.0, None, 0.0, 8)
+    assert told_in(one, out, fourth) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     assert [(e["step"], e["loss"]) for e in one.state.log_history] == [(2, 0.5), (4, 2.5), (6, 4.5)], one.state.log_history
     os.rename(os.path.join(out, "run-1"), os.path.join(folder, "elsewhere"))
     one, told = trainer(Trainer, folder, logging_steps=2, max_steps=6), io.StringIO()
@@ -278,9 +340,9 @@ def a_run_that_goes_on_tells_of_all_steps(folder):
 
 def a_trainer_that_goes_on_tells_what_an_undisturbed_one_does(folder):
     """Killed between two checkpoints and two lines of its log."""
-    text_in(folder)
+    text = text_in(folder)
     base_of(folder, "gpt2")
-    how = dict(max_steps=200, save_strategy="steps", save_steps=7, logging_steps=5)
+    how = dict(evaluated(folder, text, 40), max_steps=200, save_strategy="steps", save_steps=7, logging_steps=5)
     quiet, out = os.path.join(folder, "quiet"), os.path.join(folder, "killed")
     wanted = said(SCRIPT, *arguments(folder, quiet, **how), WORKERS="1")
     job = same_bits.Run("", 1, 200, arguments(folder, out, **how), script=SCRIPT, **environment(WORKERS="1"))
@@ -292,12 +354,11 @@ def a_trainer_that_goes_on_tells_what_an_undisturbed_one_does(folder):
     job.close()
     assert code in (143, 0), f"{code}: {text[-2000:]}"  # 0: it was faster than the signal
     again = said(SCRIPT, *arguments(folder, out, resume_from_checkpoint="True", **how), WORKERS="1")
-    states = []
-    for place in (quiet, out):
-        with open(os.path.join(place, "trainer_state.json"), encoding="utf-8") as file:
-            states.append([entry for entry in json.load(file)["log_history"] if "loss" in entry])
-    assert digest_in(wanted) == digest_in(again) and states[0] == states[1] and len(states[0]) == 40, states
-    assert wanted.splitlines()[-1] == again.splitlines()[-1] and "steps 200, loss " in again, again[-2000:]
+    states = [logged(place, "loss", "epoch", "learning_rate", "grad_norm") + logged(place, "eval_loss", "eval_accuracy")
+              for place in (quiet, out)]
+    assert digest_in(wanted) == digest_in(again) and states[0] == states[1] and len(states[0]) == 45, states
+    told = [[line for line in text.splitlines() if line.startswith(("steps 200, loss ", "accuracy "))] for text in (wanted, again)]
+    assert told[0] == told[1] and len(told[0]) == 2, told
 
 
 if __name__ == "__main__":
@@ -307,7 +368,7 @@ if __name__ == "__main__":
         print("skipped: there is no accelerate here (pip install accelerate)\n0 passed, 0 failed")
         sys.exit(0)
     sys.exit(run(what_a_job_has_not_is_refused_by_its_name, a_subclass_has_its_loss_its_collator_and_callbacks_that_read,
-                 a_run_that_goes_on_tells_of_all_steps, a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,
+                 what_a_callback_asks_and_a_job_cannot_is_refused, a_run_that_goes_on_tells_of_all_steps, a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,
                  losses_are_those_of_transformers_own_trainer,
                  the_state_that_is_saved_is_that_of_transformers_own_trainer, the_rate_is_transformers_linear_one_step_later,
                  any_number_of_workers_gives_one_model_also_through_kills))

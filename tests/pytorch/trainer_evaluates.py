@@ -167,11 +167,53 @@ def a_callback_ends_the_training_at_one_step(folder):
         assert ends[0] == ends[1] and ends[0][0] < 200 and ends[0][0] % 5 == 0, ends
 
 
+def the_parts_of_an_evaluation_make_that_of_transformers(folder):
+    """Whatever the sizes of batches are, also where there are more batches than a job takes."""
+    import torch
+    import transformers
+
+    from starling import hf_held_out
+    from starling.hf import Trainer, training
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 2)
+
+        def forward(self, x, labels=None):
+            logits = self.layer(x)
+            return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+    def data(count):
+        x = torch.randn(count, 3, generator=torch.Generator().manual_seed(count))
+        return [{"x": row, "labels": (row.sum() > 0).long()} for row in x]
+
+    most, hf_held_out.BATCHES_MAX = hf_held_out.BATCHES_MAX, 4
+    try:
+        for count, size, drop in ((8, 4, False), (9, 4, False), (11, 4, True), (37, 2, False), (37, 2, True), (5, 8, False)):
+            args = transformers.TrainingArguments(output_dir=folder, use_cpu=True, per_device_eval_batch_size=size,
+                                                  remove_unused_columns=False, dataloader_drop_last=drop, report_to="none",
+                                                  disable_tqdm=True)
+            one = Trainer(model=Net(), args=args, train_dataset=data(8), eval_dataset=data(count))
+            with training(one):
+                held = hf_held_out.HeldOut(one, 3)
+                parts = [held.data[i] for i in range(len(held.data))]
+                jobs = [parts[i:i + 3] for i in range(0, len(parts), 3)]
+                losses = [held.evaluate(one.model.eval(), batch, ()) for batch in jobs]
+                wanted = one.evaluate()["eval_loss"]
+            assert len(jobs) <= 4 and len(parts) % 3 == 0, (count, size, len(jobs), len(parts))
+            assert abs(sum(losses) / len(losses) - wanted) < 1e-6, (count, size, drop, losses, wanted)
+            other = Trainer(model=one.model, args=args, train_dataset=data(8), eval_dataset=data(count + 1))
+            assert hf_held_out.HeldOut(other, 3).identity() != held.identity() == hf_held_out.HeldOut(one, 3).identity()
+    finally:
+        hf_held_out.BATCHES_MAX = most
+
+
 if __name__ == "__main__":
     try:
         import accelerate  # noqa: F401
     except ImportError:
         print("skipped: there is no accelerate here (pip install accelerate)\n0 passed, 0 failed")
         sys.exit(0)
-    sys.exit(run(callbacks_are_called_as_by_transformers, a_callback_ends_the_training_at_one_step,
+    sys.exit(run(the_parts_of_an_evaluation_make_that_of_transformers, callbacks_are_called_as_by_transformers, a_callback_ends_the_training_at_one_step,
                  the_bits_are_the_same_for_every_number_of_workers_and_through_a_kill))

@@ -61,6 +61,7 @@ class Trainer(transformers.Trainer):
         self._begun: "Optional[dict[str, torch.Tensor]]" = None  # trained parameters as they were
         self._asked = dict(named)
         self._held_out: "Optional[HeldOut]" = None
+        self._trained = False
         given = named.get("args", arguments[1] if len(arguments) > 1 else None)
         # Now, as others make accelerate forget its state, which the Accelerator that is made next knows anew.
         self._usual = transformers.TrainingArguments(output_dir="out", use_cpu=bool(given and given.use_cpu))
@@ -72,6 +73,9 @@ class Trainer(transformers.Trainer):
         if child.channel() is not None:
             return self._in_worker(resume_from_checkpoint, others)
         try:
+            if self._trained:
+                raise Refused("train() was called before of this Trainer: a job begins with the parameters that the script has"
+                              " given the model, so there is one for each Trainer")
             with training(self, self._callbacks()):
                 given = self._given(resume_from_checkpoint, others)
                 loop = self._loop(given)
@@ -104,7 +108,12 @@ class Trainer(transformers.Trainer):
                 if "checkpoint" not in given:
                     raise Refused(f"the callback {type(one).__name__} needs checkpoints, as workers are further when it is"
                                   " asked: save_strategy=\"steps\"")
-        stops = bool(own) and "checkpoint" in given and not by_command
+        stops = bool(own) and "checkpoint" in given
+        if by_command:
+            if own:
+                print(f"starling: callbacks are called in the process that `python` starts, not of this command:"
+                      f" {', '.join(type(one).__name__ for one in own)}", file=sys.stderr)
+            return Loop(self, self._plan(), stops)
         loop, name = Loop(self, self._plan(), stops), "stop" if stops else "on_step"
         others = given.get(name)
         given[name] = loop.step if others is None else lambda record: any([loop.step(record), others(record)])
@@ -112,10 +121,11 @@ class Trainer(transformers.Trainer):
 
     def _ended(self, loop: Loop, trained: job.Trained, begun: float) -> TrainOutput:
         """Tells the rest, with the trained model."""
+        self._trained = True
         self.model.train()
         if self.processing_class is not None:
             self.processing_class.save_pretrained(trained.out)
-        loop.catch_up(trained.out)
+        loop.catch_up()
         losses, runtime = list(loop.losses.values()), time.monotonic() - begun
         a_step = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps
         metrics = {"train_runtime": runtime, "train_samples_per_second": len(losses) * a_step / runtime,

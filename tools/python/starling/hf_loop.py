@@ -128,18 +128,30 @@ class Loop:
 
     # ---- Steps -------------------------------------------------------------------------------------------------------
 
-    def catch_up(self, out: str) -> None:
-        """Tells the steps of which the folder of the run knows and that were not told."""
-        for start, event in history(out, with_last=True):
-            self.step(Course(start, [FLOS], self._plan.evaluated).step(event))
-        missing = self._trainer.state.global_step - len(self.losses)
-        if missing > 0:
-            print(f"starling: {out} tells nothing of {missing} steps of {self._trainer.state.global_step}: log_history and"
-                  " train_loss are those of the others", file=sys.stderr)
+    def _from_folder(self, before: float = math.inf) -> None:
+        """Tells the steps of which the folder of the run knows and that were not told, up to this one."""
+        for start, event in history(self._trainer.args.output_dir, with_last=True):
+            record = Course(start, [FLOS], self._plan.evaluated).step(event)
+            if record.step < before:
+                self._tell(record)
+
+    def catch_up(self) -> None:
+        """When the job is done."""
+        self._from_folder()
+        steps = self._trainer.state.global_step
+        if len(self.losses) < steps:
+            print(f"starling: {self._trainer.args.output_dir} tells nothing of {steps - len(self.losses)} steps of {steps}:"
+                  " log_history and train_loss are those of the others", file=sys.stderr)
 
     def step(self, record: StepRecord) -> bool:
-        """The next step; nothing of one that was told before. Returns whether a callback has the training end with it.
-        Raises Refused for what a callback asks of the loop that a job cannot do."""
+        """The next step; nothing of one that was told before. Of a run that goes on it may be the first that was not told
+        to the process before. Returns whether a callback has the training end with it. Raises Refused for what a callback
+        asks of the loop that a job cannot do."""
+        if record.step > self._trainer.state.global_step + 1:
+            self._from_folder(record.step)
+        return self._tell(record)
+
+    def _tell(self, record: StepRecord) -> bool:
         trainer, plan = self._trainer, self._plan
         state = trainer.state
         if record.step <= state.global_step:
