@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""starling.lightning.Trainer: the losses of Lightning's own, the same bits for 1 and 3 workers, and what is refused.
+
+  lightning_trainer.py STARLING
+
+Run it with an interpreter that has torch, lightning and the starling package. Without lightning it says so and shows
+nothing."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+
+from cases import digest_in, run, said, written
+
+os.environ.update(STARLING=os.path.abspath(sys.argv[1]))
+MODULE = """
+import json, os
+import torch, lightning
+import starling
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2))
+
+    def _loss(self, batch):
+        x, y = batch
+        return torch.nn.functional.cross_entropy(self.layers(x), y)
+
+    def training_step(self, batch, batch_idx):
+        loss = self._loss(batch) * (1 + 0.1 * self.current_epoch)
+        self.log("train_loss", loss)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        self.log_dict({"val_loss": self._loss(batch)}, prog_bar=True)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)
+        return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)]
+
+def data(first, count):
+    x = torch.randn(80, 8, generator=torch.Generator().manual_seed(2))[first:first + count]
+    return torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
+
+def loaders():
+    return (torch.utils.data.DataLoader(data(0, 32), batch_size=8, shuffle=True),
+            torch.utils.data.DataLoader(data(32, 40), batch_size=8))
+"""
+SCRIPT = """
+from module import *
+if os.environ.get("PLAIN"):
+    from lightning import Trainer
+    more = dict(logger=False, enable_checkpointing=False, num_sanity_val_steps=0, accelerator="cpu")
+else:
+    from starling.lightning import Trainer
+    more = dict(job={"workers": int(os.environ["WORKERS"]), "lease_ms": 10000})
+
+if __name__ == "__main__":
+    net = Net()
+    trainer = Trainer(max_epochs=6, accumulate_grad_batches=4, gradient_clip_val=1.0, default_root_dir=os.environ["OUT"],
+                      enable_progress_bar=False, enable_model_summary=False, **more)
+    trainer.fit(net, *loaders())
+    with torch.no_grad():
+        loss = float(net._loss(data(32, 40)[:]))
+    print("FOUND", json.dumps([float(trainer.callback_metrics["val_loss"]), loss]))
+"""
+
+
+def trained(folder, **more):
+    written(folder, "module.py", MODULE)
+    text = said(written(folder, "train.py", SCRIPT), **more)
+    return json.loads(text[text.index("FOUND") + 6:].split("\n")[0]), text
+
+
+def losses_are_lightnings_and_bits_those_of_any_number_of_workers(folder):
+    plain, _ = trained(folder, PLAIN="1", OUT=os.path.join(folder, "plain"))
+    one, text = trained(folder, WORKERS="1", OUT=os.path.join(folder, "one"))
+    three, text_of_three = trained(folder, WORKERS="3", OUT=os.path.join(folder, "three"))
+    assert one == three and digest_in(text) == digest_in(text_of_three), (one, three)
+    assert all(abs(a - b) < 1e-5 for a, b in zip(plain, one)) and abs(one[0] - one[1]) < 1e-6, (plain, one)
+
+
+def what_a_job_has_not_is_refused_by_its_name(folder):
+    written(folder, "module.py", MODULE)
+    sys.path.insert(0, folder)
+    import module
+    import torch
+
+    from starling import Failed
+    from starling.lightning import Trainer
+
+    class Ending(module.Net):
+        def on_train_epoch_end(self):
+            pass
+
+    class Numbered(module.Net):
+        def validation_step(self, batch, batch_idx):
+            if batch_idx == 0:
+                self.log("val_loss", self._loss(batch))
+
+    class Two(module.Net):
+        def configure_optimizers(self):
+            return [torch.optim.SGD(self.parameters(), 0.1), torch.optim.SGD(self.parameters(), 0.1)]
+
+    class Sum(module.Net):
+        def training_step(self, batch, batch_idx):
+            self.log("n", 1.0, reduce_fx="sum")
+
+    class Nosy(module.Net):
+        def training_step(self, batch, batch_idx):
+            return self.trainer.optimizers
+
+    shuffled, held_out = module.loaders()
+    rows = [({"precision": "bf16"}, module.Net, shuffled, "precision='bf16', which a job has not"),
+            ({"devices": 4}, module.Net, shuffled, "devices=4, which a job has not: job={\"workers\""),
+            ({"callbacks": [1]}, module.Net, shuffled, "callbacks=[1], which a job has not: job="),
+            ({"limit_train_batches": 3}, module.Net, shuffled, "limit_train_batches=3"),
+            ({"max_epochs": None}, module.Net, shuffled, "neither max_steps= nor max_epochs="),
+            ({}, module.Net, held_out, "has a SequentialSampler"), ({}, module.Net, [1, 2], "must be a torch.utils.data.DataLoader"),
+            ({}, Ending, shuffled, "Ending has a on_train_epoch_end() of its own"), ({}, Numbered, shuffled, "reads batch_idx"),
+            ({}, Two, shuffled, "returns 2 optimizers"), ({}, Sum, shuffled, "reduce_fx='sum'"),
+            ({}, Nosy, shuffled, "reads trainer.optimizers"), ({"job": {"steps": 3}}, module.Net, shuffled, "job has steps")]
+    for changes, kind, loader, wanted in rows:
+        told = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(told):
+                Trainer(**{"max_epochs": 2, "default_root_dir": os.path.join(folder, "out"), **changes}).fit(kind(), loader, held_out)
+        except Failed as failed:
+            assert failed.code == 2, failed
+        else:
+            raise AssertionError(f"trained with {changes} {kind}")
+        lines = [line for line in told.getvalue().splitlines() if line.startswith("starling: ")]
+        assert len(lines) == 1 and wanted in lines[0], f"expected {wanted}: {told.getvalue()}"
+
+
+if __name__ == "__main__":
+    try:
+        import lightning  # noqa: F401
+    except ImportError:
+        print("skipped: there is no lightning here (pip install lightning)\n0 passed, 0 failed")
+        sys.exit(0)
+    sys.exit(run(what_a_job_has_not_is_refused_by_its_name, losses_are_lightnings_and_bits_those_of_any_number_of_workers))
