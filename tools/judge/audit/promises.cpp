@@ -158,11 +158,10 @@ void check_end(const Index& run, Case& p1) {
 }
 
 // Says how a run ended that people or their machines ended before the job was done.
-std::string text_of(const EndedFact& ended, Version at) {
-  const auto& kept = ended.checkpoint;
+std::string text_of(const EndedFact& e, Version at) {
   return "the run ended in order at version " + number(at) + " before the job was done (" +
-         ended.reason + ")" + (kept ? ", with a checkpoint of step " + number(*kept) : "") +
-         (kept ? " from which --resume goes on" : "");
+         e.reason + (e.checkpoint ? "), with a checkpoint of step " + number(*e.checkpoint) : ")") +
+         (e.checkpoint ? " from which --resume goes on" : "");
 }
 
 // Judges the run's own doubts. Micro-batches of a worker whose work is in doubt
