@@ -44,8 +44,7 @@ constexpr const char* kUsualJob = "examples/synthetic/1m.toml";
 
 void add_job(CLI::App* sub, std::string& job) {
   job = kUsualJob;
-  sub->add_option("--job", job,
-                  "the job, a file or a script; that of the sources is found from there")
+  sub->add_option("--job", job, "the job, a file or a script; the usual one lies below the sources")
       ->capture_default_str();
 }
 
