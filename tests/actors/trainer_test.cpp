@@ -21,6 +21,7 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);  // only a failing test waits that long
 constexpr std::uint32_t kMicroBatches = 8, kNoData = 6, kNoPass = 7;
+constexpr std::uint64_t kSeed = 9;
 constexpr MicroBatch kThrows = 8, kNoMemory = 9, kDataThrows = 10;  // of no step
 
 using Place = std::pair<Version, MicroBatch>;
@@ -34,6 +35,14 @@ class Gate {
     begun_.push_back(place);
     changed_.notify_all();
     changed_.wait_for(lock, kPatience, [this] { return open_; });
+  }
+  void note(const DrawKey& key) {
+    const std::lock_guard lock(mutex_);
+    drawn_.push_back(key);
+  }
+  std::vector<DrawKey> drawn() {
+    const std::lock_guard lock(mutex_);
+    return drawn_;
   }
   void before(std::function<void()> before) {
     const std::lock_guard lock(mutex_);
@@ -59,12 +68,14 @@ class Gate {
   void forget() {
     const std::lock_guard lock(mutex_);
     begun_.clear();
+    drawn_.clear();
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Place> begun_;
+  std::vector<DrawKey> drawn_;
   std::function<void()> before_;
   bool open_ = true;
 };
@@ -81,6 +92,7 @@ class Gated : public kernels::Model {
   Result<kernels::MicroBatchResult> forward_backward(std::span<const float>, const Batch& batch,
                                                      kernels::Workspace&,
                                                      std::span<float> gradient) const override {
+    gate_.note(batch.draw);
     gate_.pass({batch.draw.step, batch.draw.micro_batch});
     if (batch.draw.micro_batch == kThrows) throw std::runtime_error("my own complaint");
     if (batch.draw.micro_batch == kNoMemory) throw std::bad_alloc();
@@ -125,6 +137,7 @@ struct Rig {
     Job job;
     job.micro_batches = kMicroBatches;
     job.steps = 10;
+    job.seed = kSeed;
     job.model = SyntheticSpec{1000, compute_ms, 0, {}};
     auto setup = set_up(job, std::make_shared<Gated>(gate), source, Digest{}).value();
     gate.forget();  // set_up's pass
@@ -194,6 +207,16 @@ TEST_CASE("trainer: every micro-batch of an order is computed, added and told, i
   }
   CHECK(rig.gate.begins({{4, 2}, {4, 0}, {4, 5}}));
   CHECK(rig.memory->accumulators.done() == std::vector<MicroBatch>{0, 2, 5});
+}
+
+// Goal: a model that takes its random numbers from Batch::draw has others in each pass, also where the
+// application makes batches and sets none, as actors of examples/embed do.
+TEST_CASE("trainer: a batch draws from the job's seed, its step and its micro-batch") {
+  Rig rig;
+  rig.order(4, {2, 0});
+  CHECK(rig.places(2) == std::vector<Place>{{4, 0}, {4, 2}});
+  const std::vector<DrawKey> expected{{kSeed, 4, 2}, {kSeed, 4, 0}};
+  CHECK((rig.gate.drawn() == expected));
 }
 
 // An application's model, or its data: nobody else would tell, and all would wait for ever.
