@@ -49,14 +49,29 @@ def readers_in(path):
 def loader_processes_change_no_bit(place):
     script = written(place, "train.py", DATA + "train(drawing, drawn, num_workers=int(os.environ['LOADERS']),"
                      " workers=int(os.environ['WORKERS']), threads=int(os.environ['THREADS']))\n")
-    digests = set()
+    digests, by_others = set(), {}
     for loaders, workers, threads in ((0, 1, 1), (2, 1, 1), (1, 1, 2), (1, 3, 1)):
         name = f"{loaders}-{workers}-{threads}"
         digests.add(result(script, READERS=place.path("readers-" + name), OUT=place.path("out-" + name), LOADERS=str(loaders),
                            WORKERS=str(workers), THREADS=str(threads)))
-        found, _ = readers_in(place.path("readers-" + name))
+        found, by_others[name] = readers_in(place.path("readers-" + name))
         require(len(found) >= loaders * workers * threads, f"{found} of {name}")
     require(len(digests) == 1, str(digests))
+    # What was read ahead was what came: of 32 micro-batches of 4 samples few are left to the process that computes.
+    require(by_others["2-1-1"] <= by_others["0-1-1"] - 20 * 4, str(by_others))
+
+
+def without_any_loader_process_the_one_that_computes_reads(place):
+    script = written(place, "none.py", DATA.replace("time.sleep(0.001)", """if os.environ["DIES"] == "1":
+            with open("/proc/self/comm") as comm:
+                if "loader" in comm.read():
+                    os._exit(7)""") + "train(drawing, drawn, num_workers=2)\n")
+    said = {}
+    for dies in "01":
+        code, said[dies] = ended(script, READERS=place.path("readers"), OUT=place.path("none-" + dies), DIES=dies)
+        require(code == 0, said[dies][-3000:])
+    wanted = [line for line in said["0"].splitlines() if line.startswith("RESULT")]
+    require(wanted[0] in said["1"].splitlines() and said["1"].count("the process that computes reads instead") == 1, said["1"])
 
 
 def a_lost_loader_process_changes_no_bit(place):
@@ -109,5 +124,5 @@ def what_a_job_cannot_have_of_it_is_refused(place):
 
 
 main(loader_processes_change_no_bit, a_lost_loader_process_changes_no_bit,
-     samples_that_depend_on_their_reader_are_a_mismatch, a_data_loader_is_what_it_says,
-     what_a_job_cannot_have_of_it_is_refused)
+     without_any_loader_process_the_one_that_computes_reads, samples_that_depend_on_their_reader_are_a_mismatch,
+     a_data_loader_is_what_it_says, what_a_job_cannot_have_of_it_is_refused)

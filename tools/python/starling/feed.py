@@ -125,12 +125,13 @@ def held_out_of(data: Any, taken: Taken) -> Any:
     if data.batch_size != taken.batch_size:
         raise Refused(f"validation is a DataLoader with batch_size={data.batch_size}, expected that of a micro-batch,"
                       f" {taken.batch_size}: give its Dataset")
-    if type(data.sampler) is not SequentialSampler or len(data.sampler) != len(data.dataset):
+    samples: Any = data.dataset
+    if type(data.sampler) is not SequentialSampler or len(data.sampler) != len(samples):
         raise Refused(f"validation is a DataLoader with a {_named(data.sampler)}, but all held-out samples are taken in their"
                       " order: give shuffle=False")
     if data.collate_fn is not (taken.collate or default_collate):
         raise Refused("validation is a DataLoader with another collate_fn than the data: give the same to both")
-    return data.dataset
+    return samples
 
 
 def _named(one: Any) -> str:

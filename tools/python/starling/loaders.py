@@ -189,8 +189,9 @@ class Loaders:
             os.waitpid(process.pid, 0)
         if not process.answered:
             self._lost += 1
-        print(f"starling: a loader process {how}; " + ("the process that computes reads instead" if self._lost >= _LOST_MAX
-                                                       else "another one takes its place"), file=sys.stderr)
+        then = "another one takes its place" if self._lost < _LOST_MAX else \
+            f"{len(self._processes)} are left" if self._processes else "the process that computes reads instead"
+        print(f"starling: a loader process {how}; {then}", file=sys.stderr)
 
     def _start(self) -> None:
         while len(self._processes) < self._count and self._lost < _LOST_MAX:
