@@ -59,14 +59,23 @@ else:
     from starling.lightning import Trainer
     more = dict(job={"workers": int(os.environ["WORKERS"]), "lease_ms": 10000})
 
+class Telling(lightning.Callback):
+    told = []
+
+for name in ("fit_start", "train_start", "validation_end", "train_epoch_end", "train_end", "fit_end"):
+    def tell(self, trainer, pl_module, name=name):
+        self.told.append([name, trainer.global_step, trainer.current_epoch, sorted(trainer.callback_metrics)])
+    setattr(Telling, "on_" + name, tell)
+
 if __name__ == "__main__":
     net = Net()
     trainer = Trainer(max_epochs=6, accumulate_grad_batches=4, gradient_clip_val=1.0, default_root_dir=os.environ["OUT"],
-                      enable_progress_bar=False, enable_model_summary=False, **more)
+                      enable_progress_bar=False, enable_model_summary=False, callbacks=[Telling()], **more)
     trainer.fit(net, *loaders())
     with torch.no_grad():
         loss = float(net._loss(data(32, 40)[:]))
     print("FOUND", json.dumps([float(trainer.callback_metrics["val_loss"]), loss]))
+    print("TOLD", json.dumps(Telling.told))
 """
 
 
@@ -76,11 +85,16 @@ def trained(folder, **more):
     return json.loads(text[text.index("FOUND") + 6:].split("\n")[0]), text
 
 
+def told(text):
+    return json.loads(text[text.index("TOLD") + 5:].split("\n")[0])
+
+
 def losses_are_lightnings_and_bits_those_of_any_number_of_workers(folder):
-    plain, _ = trained(folder, PLAIN="1", OUT=os.path.join(folder, "plain"))
+    plain, text_of_plain = trained(folder, PLAIN="1", OUT=os.path.join(folder, "plain"))
     one, text = trained(folder, WORKERS="1", OUT=os.path.join(folder, "one"))
     three, text_of_three = trained(folder, WORKERS="3", OUT=os.path.join(folder, "three"))
     assert one == three and digest_in(text) == digest_in(text_of_three), (one, three)
+    assert told(text_of_plain) == told(text) == told(text_of_three), (told(text_of_plain), told(text))
     assert all(abs(a - b) < 1e-5 for a, b in zip(plain, one)) and abs(one[0] - one[1]) < 1e-6, (plain, one)
 
 
@@ -89,6 +103,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
     sys.path.insert(0, folder)
     import module
     import torch
+    from lightning.pytorch.callbacks import Callback, EarlyStopping
 
     from starling import Failed
     from starling.lightning import Trainer
@@ -114,16 +129,26 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
         def training_step(self, batch, batch_idx):
             return self.trainer.optimizers
 
+    class Batches(Callback):
+        def on_train_batch_end(self, *_):
+            pass
+
+    class Freezing(Callback):
+        def on_train_start(self, trainer, pl_module):
+            pl_module.layers[0].requires_grad_(False)
+
     shuffled, held_out = module.loaders()
     rows = [({"precision": "bf16"}, module.Net, shuffled, "precision='bf16', which a job has not"),
             ({"devices": 4}, module.Net, shuffled, "devices=4, which a job has not: job={\"workers\""),
-            ({"callbacks": [1]}, module.Net, shuffled, "callbacks=[1], which a job has not: job="),
+            ({"callbacks": [Batches()]}, module.Net, shuffled, "Batches has on_train_batch_end(), which a job does not call"),
+            ({"callbacks": [EarlyStopping("val_loss")]}, module.Net, shuffled, "EarlyStopping "),
+            ({"callbacks": [Freezing()]}, module.Net, shuffled, "a callback has changed the module"),
             ({"limit_train_batches": 3}, module.Net, shuffled, "limit_train_batches=3"),
             ({"max_epochs": None}, module.Net, shuffled, "neither max_steps= nor max_epochs="),
             ({}, module.Net, held_out, "has a SequentialSampler"), ({}, module.Net, [1, 2], "must be a torch.utils.data.DataLoader"),
             ({}, Ending, shuffled, "Ending has a on_train_epoch_end() of its own"), ({}, Numbered, shuffled, "reads batch_idx"),
             ({}, Two, shuffled, "returns 2 optimizers"), ({}, Sum, shuffled, "reduce_fx='sum'"),
-            ({}, Nosy, shuffled, "reads trainer.optimizers"), ({"job": {"steps": 3}}, module.Net, shuffled, "job has steps")]
+            ({}, Nosy, shuffled, "trainer.optimizers is read"), ({"job": {"steps": 3}}, module.Net, shuffled, "job has steps")]
     for changes, kind, loader, wanted in rows:
         told = io.StringIO()
         try:

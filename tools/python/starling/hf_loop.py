@@ -12,6 +12,7 @@ from typing import Any, Iterator, Optional, Sequence
 
 from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback, ExportableState, TrainerControl, TrainerState
 
+from .away import Away, outline
 from .records import Course, StepRecord, history
 from .script import Refused
 
@@ -55,22 +56,6 @@ class Plan:
         return self.evaluate_every > 0 and (step % self.evaluate_every == 0 or step == self.steps)
 
 
-class Away:
-    """In the place of the model while the workers have it."""
-
-    def __init__(self, model: Any) -> None:
-        self.__dict__["config"] = getattr(model, "config", None)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise Refused(f"a callback reads model.{name} while the job trains: the workers have the model, and callbacks have it"
-                      " in on_train_begin, as it was, and in on_train_end")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self.__getattr__(name)
-
-
 def checkpoint_of(args: Any, step: int) -> str:
     return os.path.join(args.output_dir, "checkpoints", f"step-{step:09d}")
 
@@ -107,9 +92,9 @@ class Loop:
         state.train_batch_size = trainer.args.per_device_train_batch_size
         state.compute_steps(trainer.args, self._plan.steps)
         state.init_training_references(trainer, self._plan.steps, self._plan.epochs, None)
-        before = _outline(trainer.model)
+        before = outline(trainer.model)
         self._call("on_train_begin")
-        if _outline(trainer.model) != before:
+        if outline(trainer.model) != before:
             raise Refused("a callback has changed the model in on_train_begin, which the workers do not see: change it before"
                           " the Trainer is made")
         trainer.callback_handler.model = Away(trainer.model)
@@ -230,10 +215,3 @@ class Loop:
         if trainer.args.load_best_model_at_end and trainer.state.best_global_step:
             trainer.state.best_model_checkpoint = checkpoint_of(trainer.args, trainer.state.best_global_step)
         self._call("on_save")
-
-
-def _outline(model: Any) -> "list[Any]":
-    """What a callback may have changed of it."""
-    return [[(name, id(p), p.requires_grad, p._version) for name, p in model.named_parameters()],
-            [(name, id(b), b._version) for name, b in model.named_buffers()],
-            [(name, id(one), one.training) for name, one in model.named_modules()]]

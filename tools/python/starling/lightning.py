@@ -15,21 +15,26 @@ from typing import Any, Mapping, Optional
 import torch
 
 from . import child, job, update
+from .away import Away, outline
 from .script import Refused, of_main
 
 # What a Trainer is given that changes nothing of what is trained, or is as a job has it.
 _HARMLESS = {"enable_progress_bar", "enable_model_summary", "enable_checkpointing", "log_every_n_steps", "deterministic",
              "num_sanity_val_steps", "inference_mode", "num_nodes", "barebones"}
 _AS_HERE = {"accelerator": ("auto", "cpu"), "devices": ("auto", 1), "strategy": ("auto",), "precision": (None, 32, "32", "32-true"),
-            "gradient_clip_algorithm": (None, "norm"), "val_check_interval": (None, 1.0), "callbacks": (None, [], ()),
+            "gradient_clip_algorithm": (None, "norm"), "val_check_interval": (None, 1.0),
             "check_val_every_n_epoch": (1,), "logger": (None, True, False)}
 # Hooks of a module, beside those that begin with on_, which no process would call.
 _NOT_OWN = ("backward", "optimizer_step", "optimizer_zero_grad", "lr_scheduler_step", "configure_gradient_clipping", "configure_model",
             "configure_callbacks", "configure_sharded_model", "transfer_batch_to_device")
 
 
+# Of callbacks: what is called.
+_CALLED = ("on_fit_start", "on_train_start", "on_validation_end", "on_train_epoch_end", "on_train_end", "on_fit_end")
+
+
 class _Here:
-    """In the place of Lightning's Trainer, for the module: what a step may know."""
+    """In the place of Lightning's Trainer, for the module and for callbacks: what they may know."""
 
     def __init__(self, trainer: "Trainer", steps: int) -> None:
         self.current_epoch = self.global_step = 0
@@ -41,7 +46,7 @@ class _Here:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise Refused(f"the module reads trainer.{name}, which is not the same in every process that computes")
+        raise Refused(f"trainer.{name} is read, which a job has not, or not the same in every process that computes")
 
 
 class _NoNumber:
@@ -60,9 +65,10 @@ class Trainer:
 
     def __init__(self, *, max_epochs: "Optional[int]" = None, max_steps: int = -1, accumulate_grad_batches: int = 1,
                  gradient_clip_val: "Optional[float]" = None, default_root_dir: "Optional[str]" = None,
-                 job: "Optional[Mapping[str, Any]]" = None, **others: Any) -> None:
+                 callbacks: Any = None, job: "Optional[Mapping[str, Any]]" = None, **others: Any) -> None:
         self.max_epochs, self.max_steps, self.accumulate_grad_batches = max_epochs, max_steps, accumulate_grad_batches
         self._clip, self._out, self._job, self._others = gradient_clip_val, default_root_dir, dict(job or {}), others
+        self._callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
         self.callback_metrics: "dict[str, float]" = {}
         self.trained: "Optional[job.Trained]" = None  # what the job came to
         self._begun: "Optional[dict[str, torch.Tensor]]" = None
@@ -78,7 +84,16 @@ class Trainer:
                 raise
             print(f"starling: {why}; {of_main().path}", file=sys.stderr)
             raise job.Failed(2) from None
-        batches = len(self._loader)
+        try:
+            self._run(made)
+        except Refused as why:  # of a callback, at the end
+            if child.channel() is not None:
+                raise
+            print(f"starling: {why}; {of_main().path}", file=sys.stderr)
+            raise job.Failed(2) from None
+
+    def _run(self, made: job.Job) -> None:
+        batches, model = len(self._loader), self._model
         for step in made:
             for mb in step.mine:
                 number = step.number * self.accumulate_grad_batches + mb.number
@@ -90,8 +105,11 @@ class Trainer:
         model._trainer = None
         self.trained = made.trained
         if self.trained is not None:
-            self.callback_metrics = {**self.trained.metrics, **(self.trained.evaluation or {})}
+            self.callback_metrics.update({**self.trained.metrics, **(self.trained.evaluation or {})})
             self.callback_metrics.pop("loss", None)
+            steps, of_epoch = self.trained.steps, -(-batches // self.accumulate_grad_batches)
+            self._here.global_step, self._here.current_epoch = steps, steps // of_epoch
+            self._call(model, "on_train_end", "on_fit_end")
 
     # ---- The job -----------------------------------------------------------------------------------------------------
 
@@ -131,6 +149,8 @@ class Trainer:
                 raise Refused("the DataLoader of held-out data has another collate_fn than the other one: a job has one")
             given.update(validation=loader.dataset, evaluate_every=of_epoch, evaluate=self._evaluate,
                          evaluate_metrics=self._names("validation_step", loader))
+        if self._callbacks and child.channel() is None:
+            given["on_step"] = self._told(steps, of_epoch)
         for name in self._job:
             if name in given and name != "evaluate_every":
                 raise Refused(f"job has {name}, which the Trainer and its loaders say")
@@ -139,9 +159,15 @@ class Trainer:
     def _refuse(self, model: Any, ckpt_path: Any) -> None:
         for name, value in self._others.items():
             if name in _AS_HERE and value not in _AS_HERE[name] or name not in _HARMLESS | set(_AS_HERE):
-                instead = {"callbacks": ": job={\"on_step\": ..} or on_evaluate, on_epoch, on_checkpoint, stop, log",
-                           "devices": ": job={\"workers\": 4}", "logger": ": job={\"log\": \"tensorboard\"}"}.get(name, "")
+                instead = {"devices": ": job={\"workers\": 4}", "logger": ": job={\"log\": \"tensorboard\"}"}.get(name, "")
                 raise Refused(f"Trainer was given {name}={value!r}, which a job has not{instead}")
+        for one in self._callbacks:
+            own = [name for name in dir(type(one)) if (name.startswith("on_") or name in ("setup", "teardown")) and name not in _CALLED
+                   and _own(one, name)]
+            if own or type(one).__module__.startswith(("lightning.", "pytorch_lightning.")):
+                what = f"has {own[0]}(), which a job does not call" if own else "is one of Lightning's own, whose Trainer a job has not"
+                raise Refused(f"the callback {type(one).__name__} {what}: it calls {', '.join(_CALLED)}, and has"
+                              " job={\"stop\": .., \"checkpoint\": ..}")
         if ckpt_path is not None:
             raise Refused("fit() was given ckpt_path, which a job has not: job={\"checkpoint\": folder, \"resume\": True}")
         for name in dir(type(model)):
@@ -182,6 +208,34 @@ class Trainer:
             raise Refused("a scheduler of epochs with several groups of parameters, which a job has not: interval \"step\"")
         rates = update._of_scheduler(made, -(-steps // of_epoch))[0]
         return optimizer, lambda step: rates[step // of_epoch]
+
+    def _call(self, module: Any, *events: str) -> None:
+        for event in events:
+            for one in self._callbacks:
+                if _own(one, event):
+                    getattr(one, event)(self._here, module)
+
+    def _told(self, steps: int, of_epoch: int) -> Any:
+        """Has the callbacks begin. Returns the function that is told each step. Raises Refused."""
+        here, before, away = self._here, outline(self._model), Away(self._model)
+        here.should_stop, here.callback_metrics = False, self.callback_metrics
+        self._call(self._model, "on_fit_start", "on_train_start")
+        if outline(self._model) != before:
+            raise Refused("a callback has changed the module, which the workers do not see: change it before fit()")
+
+        def tell(record: Any) -> None:
+            here.global_step, here.current_epoch = record.step, (record.step - 1) // of_epoch
+            self.callback_metrics.update(record.metrics)
+            if record.evaluation is not None:
+                self.callback_metrics.update(record.evaluation.metrics)
+                self._call(away, "on_validation_end")
+            if record.step % of_epoch == 0 or record.step == steps:
+                self._call(away, "on_train_epoch_end")
+            if here.should_stop:
+                raise Refused(f"a callback has set should_stop at step {record.step}: a job ends early by"
+                              " job={\"stop\": .., \"checkpoint\": ..}")
+
+        return tell
 
     # ---- Steps -------------------------------------------------------------------------------------------------------
 
