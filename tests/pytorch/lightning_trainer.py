@@ -117,6 +117,10 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             if batch_idx == 0:
                 self.log("val_loss", self._loss(batch))
 
+    class Late(module.Net):
+        def validation_step(self, batch, batch_idx):
+            self.log("val_loss", self._loss(batch) * self.current_epoch)
+
     class Two(module.Net):
         def configure_optimizers(self):
             return [torch.optim.SGD(self.parameters(), 0.1), torch.optim.SGD(self.parameters(), 0.1)]
@@ -147,6 +151,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             ({"max_epochs": None}, module.Net, shuffled, "neither max_steps= nor max_epochs="),
             ({}, module.Net, held_out, "has a SequentialSampler"), ({}, module.Net, [1, 2], "must be a torch.utils.data.DataLoader"),
             ({}, Ending, shuffled, "Ending has a on_train_epoch_end() of its own"), ({}, Numbered, shuffled, "reads batch_idx"),
+            ({}, Late, shuffled, "current_epoch is read by validation_step()"),
             ({}, Two, shuffled, "returns 2 optimizers"), ({}, Sum, shuffled, "reduce_fx='sum'"),
             ({}, Nosy, shuffled, "trainer.optimizers is read"), ({"job": {"steps": 3}}, module.Net, shuffled, "job has steps")]
     for changes, kind, loader, wanted in rows:

@@ -217,7 +217,8 @@ def a_subclass_has_its_loss_its_collator_and_callbacks_that_read(folder):
     import torch
     from transformers import TrainerCallback
 
-    from starling.hf import Trainer
+    from starling.hf import StateInWorker, Trainer
+    from starling.script import Refused
 
     class Own(Trainer):
         def compute_loss(self, model, inputs, **_):
@@ -240,6 +241,13 @@ def a_subclass_has_its_loss_its_collator_and_callbacks_that_read(folder):
     reading = Reading()
     one = trainer(Own, folder, {"data_collator": collate, "callbacks": [reading]}, logging_steps=2, max_steps=6)
     given = one._given(None, {})
+    in_worker = trainer(Own, folder)
+    in_worker.state.__class__ = StateInWorker
+    assert in_worker.state.max_steps == 0
+    try:
+        raise AssertionError(f"a worker knows step {in_worker.state.global_step}")
+    except Refused as why:
+        assert "state.global_step is read by what the workers compute" in str(why), why
     net, data = one._build()
     assert net.training and given["steps"] == 6 and given["checkpoint_every"] == 500
     batch = given["collate"]([data[0]])

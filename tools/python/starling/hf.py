@@ -22,7 +22,7 @@ from transformers.trainer_utils import TrainOutput
 from . import child, job
 from .command import program
 from .hf_held_out import HeldOut, Part
-from .hf_loop import CALLED, FLOS, Loop, Plan, checkpoint_of, training
+from .hf_loop import CALLED, FLOS, Loop, Plan, StateInWorker, checkpoint_of, training
 from .model_file import load
 from .optimizers import AdamW
 from .script import Refused, of_main
@@ -92,6 +92,7 @@ class Trainer(transformers.Trainer):
         args = self.args
         # A process that computes has none beside it.
         args.dataloader_num_workers, args.dataloader_prefetch_factor, args.dataloader_persistent_workers = 0, None, False
+        self.state.__class__ = StateInWorker
         with training(self):
             trained = job.train(self._build, self._loss, **self._given(resume, others))
         return TrainOutput(trained.steps, trained.loss, {})

@@ -56,6 +56,17 @@ class Plan:
         return self.evaluate_every > 0 and (step % self.evaluate_every == 0 or step == self.steps)
 
 
+class StateInWorker(TrainerState):
+    """The state in a process that computes, which does not know how far the training is."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("global_step", "epoch", "log_history", "best_metric", "best_global_step", "best_model_checkpoint",
+                    "total_flos", "num_input_tokens_seen"):
+            raise Refused(f"state.{name} is read by what the workers compute, which do not know it: callbacks do, in the process"
+                          " that was started by hand")
+        return super().__getattribute__(name)
+
+
 def checkpoint_of(args: Any, step: int) -> str:
     return os.path.join(args.output_dir, "checkpoints", f"step-{step:09d}")
 

@@ -37,11 +37,24 @@ class _Here:
     """In the place of Lightning's Trainer, for the module and for callbacks: what they may know."""
 
     def __init__(self, trainer: "Trainer", steps: int) -> None:
-        self.current_epoch = self.global_step = 0
+        self.now = (0, 0)  # steps and epochs that are done
         self.max_steps, self.max_epochs, self.estimated_stepping_batches = steps, trainer.max_epochs, steps
         self.accumulate_grad_batches = trainer.accumulate_grad_batches
         self.training, self.validating, self.sanity_checking = True, False, False
         self.is_global_zero, self.global_rank, self.local_rank, self.world_size = True, 0, 0, 1
+
+    def _now(self, name: str) -> "tuple[int, int]":
+        if self.validating:
+            raise Refused(f"{name} is read by validation_step(), and a worker that evaluates does not know it")
+        return self.now
+
+    @property
+    def global_step(self) -> int:
+        return self._now("global_step")[0]
+
+    @property
+    def current_epoch(self) -> int:
+        return self._now("current_epoch")[1]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -97,7 +110,7 @@ class Trainer:
         for step in made:
             for mb in step.mine:
                 number = step.number * self.accumulate_grad_batches + mb.number
-                self._here.global_step, self._here.current_epoch = step.number, number // batches
+                self._here.now = step.number, number // batches
                 loss, measured = self._step(made.net, "training_step", mb.batch(), number % batches)
                 mb.done(loss, **measured)
         for one in _lightning_modules(model):
@@ -108,7 +121,7 @@ class Trainer:
             self.callback_metrics.update({**self.trained.metrics, **(self.trained.evaluation or {})})
             self.callback_metrics.pop("loss", None)
             steps, of_epoch = self.trained.steps, -(-batches // self.accumulate_grad_batches)
-            self._here.global_step, self._here.current_epoch = steps, steps // of_epoch
+            self._here.now = steps, steps // of_epoch
             self._call(model, "on_train_end", "on_fit_end")
 
     # ---- The job -----------------------------------------------------------------------------------------------------
@@ -224,7 +237,7 @@ class Trainer:
             raise Refused("a callback has changed the module, which the workers do not see: change it before fit()")
 
         def tell(record: Any) -> None:
-            here.global_step, here.current_epoch = record.step, (record.step - 1) // of_epoch
+            here.now = record.step, (record.step - 1) // of_epoch
             self.callback_metrics.update(record.metrics)
             if record.evaluation is not None:
                 self.callback_metrics.update(record.evaluation.metrics)
@@ -276,8 +289,11 @@ class Trainer:
         data = loader.dataset
         net = copy.deepcopy(self._model).train(name == "training_step")
         net._trainer = self._here  # which a copy of a module has not
-        number = 0 if name == "training_step" else _NoNumber()
+        training = name == "training_step"
+        number = 0 if training else _NoNumber()
+        self._here.training, self._here.validating = training, not training
         self._step(net, name, loader.collate_fn([data[i] for i in range(min(loader.batch_size, len(data)))]), number)
+        self._here.training, self._here.validating = True, False
         if "loss" in self._logged and name == "validation_step":
             raise Refused("validation_step() logs \"loss\": expected another name, as \"val_loss\"")
         return list(self._logged)
