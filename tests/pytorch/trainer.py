@@ -102,6 +102,11 @@ def losses_are_those_of_transformers_own_trainer(folder):
     furthest = max(abs(a - b) for a, b in zip(*losses))
     print(f"       losses from {losses[1][0]:.4f} to {losses[1][-1]:.4f}, within {furthest:.1e} of transformers' own")
     assert len(losses[0]) == len(losses[1]) == 30 and losses[1][-1] < losses[1][0] - 1 and furthest < 1e-4, losses
+    states = []
+    for out in ("plain", "ours"):
+        with open(os.path.join(folder, out, "trainer_state.json"), encoding="utf-8") as file:
+            states.append({key: value for key, value in json.load(file).items() if key != "log_history"})
+    assert states[0] == states[1] and states[0]["total_flos"] > 0, states
     assert [step for step, *_ in held_out[0]] == [step for step, *_ in held_out[1]] == [10, 20, 30], held_out
     assert all(abs(a - b) < 1e-4 for one, other in zip(*held_out) for a, b in zip(one, other)), held_out
 
