@@ -381,7 +381,8 @@ if __name__ == "__main__":
         print("skipped: there is no accelerate here (pip install accelerate)\n0 passed, 0 failed")
         sys.exit(0)
     sys.exit(run(what_a_job_has_not_is_refused_by_its_name, a_subclass_has_its_loss_its_collator_and_callbacks_that_read,
-                 what_a_callback_asks_and_a_job_cannot_is_refused, a_run_that_goes_on_tells_of_all_steps, a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,
+                 what_a_callback_asks_and_a_job_cannot_is_refused, a_run_that_goes_on_tells_of_all_steps,
+                 a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,
                  losses_are_those_of_transformers_own_trainer,
                  the_state_that_is_saved_is_that_of_transformers_own_trainer, the_rate_is_transformers_linear_one_step_later,
                  any_number_of_workers_gives_one_model_also_through_kills))

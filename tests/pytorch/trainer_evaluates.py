@@ -9,7 +9,9 @@ Run it with an interpreter that has torch, transformers, accelerate and the star
 import json
 import os
 import random
+import subprocess
 import sys
+import time
 
 import same_bits
 from cases import digest_in, environment, run, said, written
@@ -87,7 +89,7 @@ if __name__ == "__main__":
     named = {"eval_dataset": Data(80, 16), **named}
     trainer = Trainer(model=Net(), args=transformers.TrainingArguments(output_dir=out, **args), train_dataset=Data(0, 80),
                       callbacks=callbacks, **named, **job)
-    trainer.train()
+    trainer.train(resume_from_checkpoint=bool(os.environ.get("AGAIN")))
     trainer.save_state()
     with open(os.path.join(out, "told.txt"), "w") as file:
         told = list(Telling.told)  # evaluate() adds to it
@@ -167,6 +169,23 @@ def a_callback_ends_the_training_at_one_step(folder):
         assert ends[0] == ends[1] and ends[0][0] < 200 and ends[0][0] % 5 == 0, ends
 
 
+def a_run_that_goes_on_stops_where_an_undisturbed_one_does(folder):
+    """The process that was started is killed, with what it knows of the callbacks."""
+    out = os.path.join(folder, "killed")
+    *wanted, text = trained(folder, "quiet", "early", WORKERS="1")
+    process = subprocess.Popen([sys.executable, os.path.join(folder, "train.py")], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, env=environment(MODE="early", OUT=out, WORKERS="1", PACE="0.05"))
+    while not os.path.exists(os.path.join(out, "checkpoints", "step-000000010", "manifest.json")):
+        assert process.poll() is None, process.returncode
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    state, told, own, again = trained(folder, "killed", "early", WORKERS="2", AGAIN="1")
+    assert digest_in(text) == digest_in(again) and told == wanted[1], (told, wanted[1])
+    assert evaluations(state) == evaluations(wanted[0]) and state["best_metric"] == wanted[0]["best_metric"], state
+    assert own["eval_loss"] == wanted[2]["eval_loss"], (own, wanted[2])
+
+
 def the_parts_of_an_evaluation_make_that_of_transformers(folder):
     """Whatever the sizes of batches are, also where there are more batches than a job takes."""
     import torch
@@ -215,5 +234,6 @@ if __name__ == "__main__":
     except ImportError:
         print("skipped: there is no accelerate here (pip install accelerate)\n0 passed, 0 failed")
         sys.exit(0)
-    sys.exit(run(the_parts_of_an_evaluation_make_that_of_transformers, callbacks_are_called_as_by_transformers, a_callback_ends_the_training_at_one_step,
+    sys.exit(run(the_parts_of_an_evaluation_make_that_of_transformers, callbacks_are_called_as_by_transformers,
+                 a_callback_ends_the_training_at_one_step, a_run_that_goes_on_stops_where_an_undisturbed_one_does,
                  the_bits_are_the_same_for_every_number_of_workers_and_through_a_kill))
