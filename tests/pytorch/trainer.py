@@ -201,15 +201,13 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             ({}, {"callbacks": [Freezing()]}, Trainer, "a callback has changed the model in on_train_begin"),
             ({}, {"optimizers": (torch.optim.SGD([torch.zeros(1)]), None)}, Trainer, "Trainer was given optimizers"),
             ({}, {"job": {"steps": 3}}, Trainer, "job has steps, which TrainingArguments say"),
-            ({}, None, Trainer, "train() was called before of this Trainer"),
+            ({}, {"job": {"worker": 3}}, Trainer, "job has worker, which starling.train() does not take: workers?"),
             ({}, None, Own, "Own has a training_step() of its own")]
     for changes, others, cls, wanted in rows:
         told = io.StringIO()
         try:
             with contextlib.redirect_stderr(told):
-                one = trainer(cls, folder, others, **changes)
-                one._trained = wanted.startswith("train() was called before")
-                one.train()
+                trainer(cls, folder, others, **changes).train()
         except Failed as failed:
             assert failed.code == 2, failed
         else:
@@ -374,13 +372,58 @@ def a_trainer_that_goes_on_tells_what_an_undisturbed_one_does(folder):
     assert told[0] == told[1] and len(told[0]) == 2, told
 
 
+TWICE = """
+import os
+import torch, transformers
+import starling
+from starling.hf import Trainer
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2))
+
+    def forward(self, x, labels=None):
+        return {"loss": torch.nn.functional.cross_entropy(self.layers(x), labels)}
+
+x = torch.randn(32, 8, generator=torch.Generator().manual_seed(2))
+data = [{"x": row, "labels": int(row[0] > 0)} for row in x]
+out, net = os.environ["OUT"], Net()
+if os.environ.get("FROM"):
+    starling.load(os.environ["FROM"], net)
+trainer = Trainer(model=net, train_dataset=data, job={"workers": int(os.environ["WORKERS"]), "lease_ms": 10000},
+                  args=transformers.TrainingArguments(out + "-1", max_steps=4, learning_rate=0.03, use_cpu=True, report_to="none",
+                                                      save_strategy="no", remove_unused_columns=False, disable_tqdm=True))
+if not os.environ.get("FROM"):
+    trainer.train()
+trainer.args.output_dir = out + "-2"
+trainer.train()
+kept = starling.load(out + "-2")
+assert all(torch.equal(kept[name], value) for name, value in trainer.model.state_dict().items()), "the Trainer has another model"
+"""
+
+
+def train_once_more_goes_on_from_the_trained_model(folder):
+    script = written(folder, "twice.py", TWICE)
+    out = os.path.join(folder, "one")
+    twice = digest_in(said(script, OUT=out, WORKERS="1"))
+    apart = digest_in(said(script, OUT=os.path.join(folder, "apart"), FROM=out + "-1", WORKERS="1"))
+    assert twice == apart, f"{twice}, and {apart} of a Trainer that was given the trained model"
+    two = digest_in(said(script, OUT=os.path.join(folder, "two"), WORKERS="2"))
+    assert two == twice, f"{twice} by one worker, {two} by two"
+    again = said(script, OUT=out, WORKERS="1", STARLING_RESUME="1")
+    assert digest_in(again) == twice, again
+
+
 if __name__ == "__main__":
     try:
         import accelerate  # noqa: F401
     except ImportError:
         print("skipped: there is no accelerate here (pip install accelerate)\n0 passed, 0 failed")
         sys.exit(0)
-    sys.exit(run(what_a_job_has_not_is_refused_by_its_name, a_subclass_has_its_loss_its_collator_and_callbacks_that_read,
+    sys.exit(run(what_a_job_has_not_is_refused_by_its_name, train_once_more_goes_on_from_the_trained_model,
+                 a_subclass_has_its_loss_its_collator_and_callbacks_that_read,
                  what_a_callback_asks_and_a_job_cannot_is_refused, a_run_that_goes_on_tells_of_all_steps,
                  a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,
                  losses_are_those_of_transformers_own_trainer,

@@ -7,6 +7,8 @@ only in the process that a person has started. A step is `gradient_accumulation_
 from __future__ import annotations
 
 import copy
+import difflib
+import inspect
 import math
 import os
 import subprocess
@@ -30,6 +32,7 @@ from .script import Refused, of_main
 # A job's schedule, and the floor of the rate at its end, 1: none.
 _SCHEDULES = {"cosine": ("cosine", 0.0), "linear": ("linear", 0.0), "constant": ("cosine", 1.0),
               "constant_with_warmup": ("cosine", 1.0)}
+_OF_JOB = [*inspect.signature(job.train).parameters][2:]  # without build and loss
 KEEP_MAX = 1000  # checkpoints that a job can keep
 _OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 _MAPPED = {"output_dir", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "max_steps",
@@ -58,10 +61,12 @@ class Trainer(transformers.Trainer):
 
     def __init__(self, *arguments: Any, job: "Optional[Mapping[str, Any]]" = None, **named: Any) -> None:
         self._job = dict(job or {})
-        self._begun: "Optional[dict[str, torch.Tensor]]" = None  # trained parameters as they were
+        self._begun: "dict[str, torch.Tensor]" = {}  # trained parameters as they were at the beginning
+        self._begun_in = ""                          # of the training with this output_dir
+        self._handed = False                         # the model's parameters are the job's
+        self._not_here = ""                          # why this process has not the model of the call before
         self._asked = dict(named)
         self._held_out: "Optional[HeldOut]" = None
-        self._trained = False
         given = named.get("args", arguments[1] if len(arguments) > 1 else None)
         # Now, as others make accelerate forget its state, which the Accelerator that is made next knows anew.
         self._usual = transformers.TrainingArguments(output_dir="out", use_cpu=bool(given and given.use_cpu))
@@ -73,11 +78,9 @@ class Trainer(transformers.Trainer):
         if child.channel() is not None:
             return self._in_worker(resume_from_checkpoint, others)
         try:
-            if self._trained:
-                raise Refused("train() was called before of this Trainer: a job begins with the parameters that the script has"
-                              " given the model, so there is one for each Trainer")
             with training(self, self._callbacks()):
                 given = self._given(resume_from_checkpoint, others)
+                self._begin()
                 loop = self._loop(given)
                 loop.begin()
                 if self.args.eval_on_start:
@@ -94,8 +97,26 @@ class Trainer(transformers.Trainer):
         args.dataloader_num_workers, args.dataloader_prefetch_factor, args.dataloader_persistent_workers = 0, None, False
         self.state.__class__ = StateInWorker
         with training(self):
-            trained = job.train(self._build, self._loss, **self._given(resume, others))
+            given = self._given(resume, others)
+            self._begin()
+            trained = job.train(self._build, self._loss, **given)
+        # What comes next in the script goes on from its model.
+        try:
+            load(trained.out, self.model)
+        except (OSError, ValueError) as why:
+            self._not_here = f"the model of the train() before is not here, and this one goes on from it: {why}"
         return TrainOutput(trained.steps, trained.loss, {})
+
+    def _begin(self) -> None:
+        """A training in another output_dir goes on from the model as it is; one in the same has its begin. Raises
+        Refused."""
+        out = os.path.abspath(self.args.output_dir)
+        if self._begun_in == out:
+            return
+        if self._not_here:
+            raise Refused(self._not_here)
+        self._begun = {name: p.detach().clone() for name, p in self.model.named_parameters() if p.requires_grad}
+        self._begun_in = out
 
     def _loop(self, given: "dict[str, Any]") -> Loop:
         """Has the job tell it each step."""
@@ -122,7 +143,6 @@ class Trainer(transformers.Trainer):
 
     def _ended(self, loop: Loop, trained: job.Trained, begun: float) -> TrainOutput:
         """Tells the rest, with the trained model."""
-        self._trained = True
         self.model.train()
         if self.processing_class is not None:
             self.processing_class.save_pretrained(trained.out)
@@ -153,6 +173,8 @@ class Trainer(transformers.Trainer):
             if done.returncode != 0:  # and has said why
                 raise job.Failed(done.returncode)
             load(model, self.model)
+        self._not_here = ("load_best_model_at_end has put the best model into the Trainer, and train() once more would go on"
+                          " from it, which workers do not have: save it, and train it by another script")
 
     def _evaluate_here(self, loop: Loop) -> None:
         """Before the first step, by this process."""
@@ -164,14 +186,17 @@ class Trainer(transformers.Trainer):
     def _build(self) -> "tuple[torch.nn.Module, Any]":
         dataset, _ = self._data()
         self.model.train()
-        if self._begun is None:
-            self._begun = {name: p.detach().clone() for name, p in self.model.named_parameters() if p.requires_grad}
-            return self.model, dataset
-        net = copy.deepcopy(self.model)  # whose parameters are the job's by now
-        for name, p in net.named_parameters():
+        if self._handed:
+            net = copy.deepcopy(self.model)
+            for name, p in net.named_parameters():
+                if name in self._begun:
+                    p.data = self._begun[name].clone()
+            return net, dataset
+        self._handed = child.channel() is not None
+        for name, p in self.model.named_parameters():
             if name in self._begun:
-                p.data = self._begun[name].clone()
-        return net, dataset
+                p.data.copy_(self._begun[name])
+        return self.model, dataset
 
     def _loss(self, net: torch.nn.Module, batch: Any) -> "tuple[torch.Tensor, dict[str, float]]":
         flos = float(self.floating_point_ops(batch)) if isinstance(batch, Mapping) else 0.0
@@ -236,6 +261,9 @@ class Trainer(transformers.Trainer):
         if plan.evaluate_every:
             given.update(self._of_held_out(plan, given["collate"]))
         for name in self._job:
+            if name not in _OF_JOB:
+                near = difflib.get_close_matches(name, _OF_JOB, 1)
+                raise Refused(f"job has {name}, which starling.train() does not take" + (f": {near[0]}?" if near else ""))
             if name in given and name != "evaluate_metrics":
                 raise Refused(f"job has {name}, which TrainingArguments say")
         return {**given, **self._job}
