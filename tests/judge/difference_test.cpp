@@ -55,6 +55,18 @@ TEST_CASE("the first version at which two runs part") {
   CHECK(end.same_end == false);
 }
 
+TEST_CASE("metrics of a step are compared as its loss is") {
+  const auto with = [](const std::string& metrics) {
+    return changed(edit(13, "\"norm\"", "\"metrics\":" + metrics + ",\"norm\""));
+  };
+  CHECK_FALSE(compare(with("[0.5,null]"), with("[0.5,null]")).first);
+  const auto other = compare(with("[0.5,0.25]"), with("[0.5,0.125]"));
+  REQUIRE(other.first);
+  CHECK(other.first->version == 2);
+  CHECK(other.first->what == "metric 1");
+  CHECK(other.first->b == "0.125");
+}
+
 TEST_CASE("evaluations of two runs are compared where both have one") {
   const auto with = [](const std::string& loss, const std::string& metrics) {
     return changed([=](Lines& l) {

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "tests/judge/stories.h"
 #include "tools/judge/pauses.h"
 
@@ -64,6 +66,44 @@ TEST_CASE("P1: another digest, another loss, or no digest at all") {
   CHECK_FINDING(other_loss, "P1", Finding::kBroken);
 
   CHECK_FINDING(evidence_of(disturbed_tale()), "P1", Finding::kBroken);
+}
+
+TEST_CASE("P1: another metric of a step, or another evaluation of the same parameters") {
+  const auto run = [](Tale tale, double metric, double held_out, double held_out_metric) {
+    StepRecord record{2, 2, 1, 8};
+    record.metrics = {0.5, metric};
+    return tale.tell(1.2, event::StepPassed{record, {1, 1}, 3, 100})
+        .ledger(1.2, 2)
+        .tell(1.2, event::Evaluated{2, held_out, {held_out_metric}})
+        .steps(3, 5)
+        .tell(1.6, event::Evaluated{5, held_out, {held_out_metric}})
+        .done();
+  };
+  const auto verdict = [&](double metric, double held_out, double held_out_metric) {
+    Evidence e = evidence_of(run(beginning().steps(0, 2), metric, held_out, held_out_metric));
+    e.quiet = run(beginning().steps(0, 2), 0.25, 4, 0.75).story();
+    CHECK_FINDING(e, "P2", Finding::kHeld);
+    return verdict_on(e, "P1");
+  };
+  CHECK(verdict(0.25, 4, 0.75).finding == Finding::kHeld);
+  CHECK(verdict(0.25, 4, 0.75).why == std::string("digest ") + kTaleDigest +
+                                          ", losses, norms and metrics of 5 steps, 2 evaluations");
+  CHECK(verdict(0.125, 4, 0.75).why == "step 2 has metric 1 0.125, undisturbed 0.25");
+  CHECK(verdict(0.25, 5, 0.75).why == "step 2 has held-out loss 5, undisturbed 4");
+  CHECK(verdict(0.25, std::nan(""), 0.75).why ==
+        "step 2 has held-out loss not finite, undisturbed 4");
+  CHECK(verdict(0.25, 4, 0.5).why == "step 2 has held-out metric 0 0.5, undisturbed 0.75");
+  CHECK(verdict(0.25, 4, 0.5).finding == Finding::kBroken);
+}
+
+// The final one has no step.
+TEST_CASE("P1: the evaluation at the end is compared as well") {
+  Evidence e = good();
+  e.quiet->evaluation_lines = {{5, {4.0, {}}}};
+  e.loud.evaluation_lines = {{5, {4.5, {}}}};
+  CHECK_FINDING(e, "P1", Finding::kBroken);
+  e.loud.evaluation_lines = {{5, {4.0, {}}}};
+  CHECK_FINDING(e, "P1", Finding::kHeld);
 }
 
 TEST_CASE("P1: a given digest alone is compared, too") {

@@ -5,26 +5,17 @@
 #include <limits>
 #include <set>
 
+#include "tools/judge/differences.h"
 #include "tools/judge/ledger.h"
 #include "tools/judge/pauses.h"
 
 namespace starling::judge {
 namespace {
 
-std::string count_of(std::size_t n, const std::string& what) {
-  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
-}
-
 std::string ms_text(double ms) {
   char text[32];
   std::snprintf(text, sizeof text, "%.0f ms", ms);
   return text;
-}
-
-std::string bits_text(const std::optional<double>& value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", value.value_or(0));
-  return value ? text : "not finite";
 }
 
 Verdict held(std::string why) {
@@ -38,30 +29,6 @@ Verdict not_tested(std::string why) {
 }
 
 constexpr double kClock_s = 0.05;  // between two processes that tell what they saw
-
-// A Difference is the first step whose loss or norm is not the undisturbed run's.
-struct Difference {
-  Version version = 0;
-  bool norm_only = false;  // the same parameters, another sum of gradients
-  std::string text;
-};
-
-std::optional<Difference> first_difference(const Story& quiet, const Story& loud) {
-  const auto expected = quiet.committed();
-  for (const auto& [version, step] : loud.committed()) {
-    const auto it = expected.find(version);
-    if (it == expected.end() || (it->second.loss == step.loss && it->second.norm == step.norm))
-      continue;
-    const bool norm_only = it->second.loss == step.loss;
-    return Difference{version, norm_only,
-                      "step " + std::to_string(version) +
-                          (norm_only ? " has norm " + bits_text(step.norm) + ", undisturbed " +
-                                           bits_text(it->second.norm)
-                                     : " has loss " + bits_text(step.loss) + ", undisturbed " +
-                                           bits_text(it->second.loss))};
-  }
-  return std::nullopt;
-}
 
 std::string end_of(const Evidence& e) {
   std::string text = "the run ended with exit code " + std::to_string(e.run_status);
@@ -115,8 +82,7 @@ std::optional<std::string> copies_taken_before(const Evidence& e, const RestartS
 }
 
 Verdict same_bits(const Evidence& e) {
-  const auto difference = e.quiet ? first_difference(*e.quiet, e.loud) : std::nullopt;
-  if (difference) return broken(difference->text);
+  if (const auto difference = first_difference(e)) return broken(difference->text);
   const std::string steps = count_of(e.loud.committed().size(), "step");
   if (!e.loud.done) {
     if (e.attached) return not_tested("the job had not ended");
@@ -133,14 +99,14 @@ Verdict same_bits(const Evidence& e) {
     if (story && !story->doubts.empty())
       return not_tested((story == &e.loud ? "" : "the undisturbed run: ") + story->doubts.front());
   return held("digest " + e.reference_digest +
-              (e.quiet ? ", losses and norms of " + steps : " as given"));
+              (e.quiet ? ", " + compared_text(e.loud) : " as given"));
 }
 
 Verdict exactly_once(const Evidence& e) {
   if (e.loud.ledger_lines.empty()) return not_tested("the job writes no ledger events");
   const LedgerCount count = count_ledgers(e.loud, /*from_start=*/!e.attached);
   if (count.wrong) return broken(*count.wrong);
-  const auto difference = e.quiet ? first_difference(*e.quiet, e.loud) : std::nullopt;
+  const auto difference = first_difference_of_steps(e);
   if (difference && difference->norm_only)
     return broken("the ledger is whole, but its sum is not that of its micro-batches: " +
                   difference->text);

@@ -34,6 +34,10 @@ std::map<Version, StepSeen> Story::committed() const {
   return steps_seen;
 }
 
+std::map<Version, EvaluationSeen> Story::evaluations() const {
+  return {evaluation_lines.begin(), evaluation_lines.end()};
+}
+
 std::optional<double> Story::end_t() const {
   if (done) return done->t;
   return failed ? std::optional<double>(failed->t) : std::nullopt;

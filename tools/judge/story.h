@@ -18,9 +18,16 @@ struct StepSeen {
   double t = 0;
   std::string epoch;                 // in which the reporting worker passed or learned it
   std::optional<double> loss, norm;  // none: not finite
+  std::vector<std::optional<double>> metrics;
   double ms = 0;
   std::uint32_t world = 0;
   bool on_device = false;  // its bytes went from device to device
+};
+
+// EvaluationSeen tells what held-out data gave with the parameters of a version.
+struct EvaluationSeen {
+  std::optional<double> loss;  // none: not finite
+  std::vector<std::optional<double>> metrics;
 };
 
 struct WorkerSeen {
@@ -112,6 +119,7 @@ struct Story {
   std::vector<LeaderSeen> leaders;
   // These are in file order; a version may stand there twice, which is judged, not repaired.
   std::vector<std::pair<Version, StepSeen>> step_lines;
+  std::vector<std::pair<Version, EvaluationSeen>> evaluation_lines;
   std::vector<std::pair<Version, std::vector<LedgerRowSeen>>> ledger_lines;
   std::vector<RestartSeen> restarts;
   std::vector<std::string> doubts;  // what the run itself says against its bits
@@ -123,7 +131,8 @@ struct Story {
   // Takes one line, without its end. Any text may come.
   void add(const std::string& line);
 
-  std::map<Version, StepSeen> committed() const;  // the first line of each version
+  std::map<Version, StepSeen> committed() const;          // the first line of each version
+  std::map<Version, EvaluationSeen> evaluations() const;  // likewise
   const EpochSeen* last_epoch() const { return epochs.empty() ? nullptr : &epochs.back(); }
   bool over() const { return done || failed; }
   std::optional<double> end_t() const;  // when the job ended; none: no event tells of an end

@@ -17,6 +17,12 @@ std::optional<double> if_finite(double value) {
   return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
+std::vector<std::optional<double>> if_finite(const std::vector<double>& values) {
+  std::vector<std::optional<double>> seen;
+  for (const double value : values) seen.push_back(if_finite(value));
+  return seen;
+}
+
 // Returns the id of a process of this machine; 0: none can have it.
 int pid_of(std::uint64_t pid) {
   return pid <= std::uint64_t(std::numeric_limits<int>::max()) ? static_cast<int>(pid) : 0;
@@ -65,8 +71,13 @@ void add_event(Story& story, const Event& event, double t) {
           [&](const event::StepPassed& e) {
             if (!std::isfinite(e.ms)) story.oddities.push_back("a step whose time is no number");
             story.step_lines.emplace_back(
-                e.record.version, StepSeen{t, to_string(e.epoch), if_finite(e.record.loss),
-                                           if_finite(e.record.norm), e.ms, e.world, e.on_device});
+                e.record.version,
+                StepSeen{t, to_string(e.epoch), if_finite(e.record.loss), if_finite(e.record.norm),
+                         if_finite(e.record.metrics), e.ms, e.world, e.on_device});
+          },
+          [&](const event::Evaluated& e) {
+            story.evaluation_lines.emplace_back(
+                e.version, EvaluationSeen{if_finite(e.loss), if_finite(e.metrics)});
           },
           [&](const event::LedgerPassed& e) {
             std::vector<LedgerRowSeen> rows;
@@ -105,7 +116,7 @@ void add_event(Story& story, const Event& event, double t) {
           },
           // The judge uses none of these.
           [](const OneOf<event::Continued, event::Dropped, event::CheckpointWritten,
-                         event::NoticeGiven, event::TransportChosen, event::Evaluated> auto&) {},
+                         event::NoticeGiven, event::TransportChosen> auto&) {},
       },
       event);
 }

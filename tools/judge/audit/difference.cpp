@@ -87,6 +87,19 @@ bool same_bits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
+std::optional<Difference> metric_difference(Version version, const std::string& what,
+                                            const std::vector<double>& a,
+                                            const std::vector<double>& b) {
+  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    if (i < a.size() && i < b.size() && same_bits(a[i], b[i])) continue;
+    const auto shown = [i](const std::vector<double>& metrics) {
+      return i < metrics.size() ? exact(metrics[i]) : std::string("none");
+    };
+    return Difference{version, what + " " + std::to_string(i), shown(a), shown(b)};
+  }
+  return std::nullopt;
+}
+
 std::optional<Difference> step_difference(const StepFact& a, const StepFact& b) {
   const auto differs = [&](const char* what, std::string of_a, std::string of_b) {
     return Difference{a.version, what, std::move(of_a), std::move(of_b)};
@@ -99,21 +112,13 @@ std::optional<Difference> step_difference(const StepFact& a, const StepFact& b) 
     return differs("skipped", a.skipped ? "yes" : "no", b.skipped ? "yes" : "no");
   if (a.scale != b.scale) return differs("scale", std::to_string(a.scale), std::to_string(b.scale));
   if (a.ledger_hash != b.ledger_hash) return differs("ledger_hash", a.ledger_hash, b.ledger_hash);
-  return std::nullopt;
+  return metric_difference(a.version, "metric", a.metrics, b.metrics);
 }
 
 std::optional<Difference> evaluation_difference(const EvaluationFact& a, const EvaluationFact& b) {
   if (!same_bits(a.loss, b.loss))
     return Difference{a.version, "held-out loss", exact(a.loss), exact(b.loss)};
-  for (std::size_t i = 0; i < std::max(a.metrics.size(), b.metrics.size()); ++i) {
-    const bool both = i < a.metrics.size() && i < b.metrics.size();
-    if (both && same_bits(a.metrics[i], b.metrics[i])) continue;
-    const auto shown = [i](const EvaluationFact& e) {
-      return i < e.metrics.size() ? exact(e.metrics[i]) : std::string("none");
-    };
-    return Difference{a.version, "held-out metric " + std::to_string(i), shown(a), shown(b)};
-  }
-  return std::nullopt;
+  return metric_difference(a.version, "held-out metric", a.metrics, b.metrics);
 }
 
 // Evaluations over other batches, or of other metrics, are others.

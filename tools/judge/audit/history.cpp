@@ -129,6 +129,16 @@ StartFact start_of(Fields& f) {
   return start;
 }
 
+std::vector<double> metrics_of(Fields& f) {
+  std::vector<double> metrics;
+  const Json* list = f.has("metrics") ? f.list("metrics") : nullptr;
+  if (!list) return metrics;
+  for (const Json& metric : *list)
+    metrics.push_back(metric.is_number() ? metric.get<double>()
+                                         : std::numeric_limits<double>::quiet_NaN());
+  return metrics;
+}
+
 StepFact step_of(Fields& f) {
   StepFact step;
   step.version = Version(f.whole("version", kVersionMax));
@@ -140,6 +150,7 @@ StepFact step_of(Fields& f) {
   step.ledger_hash = f.text("ledger_hash");
   if (f.has("scale")) step.scale = f.whole("scale");
   if (f.has("digest")) step.digest = f.digest("digest");
+  step.metrics = metrics_of(f);
   return step;
 }
 
@@ -147,11 +158,7 @@ EvaluationFact evaluation_of(Fields& f) {
   EvaluationFact evaluation;
   evaluation.version = Version(f.whole("version", kVersionMax));
   evaluation.loss = f.number("loss");
-  if (!f.has("metrics")) return evaluation;
-  if (const Json* metrics = f.list("metrics"))
-    for (const Json& metric : *metrics)
-      evaluation.metrics.push_back(metric.is_number() ? metric.get<double>()
-                                                      : std::numeric_limits<double>::quiet_NaN());
+  evaluation.metrics = metrics_of(f);
   return evaluation;
 }
 
@@ -347,14 +354,16 @@ namespace {
 bool same(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
+bool same(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::ranges::equal(a, b, [](double x, double y) { return same(x, y); });
+}
 bool same(const StepFact& a, const StepFact& b) {
   return a.version == b.version && same(a.loss, b.loss) && same(a.norm, b.norm) &&
          a.tokens == b.tokens && a.skipped == b.skipped && a.ledger_hash == b.ledger_hash &&
-         a.digest == b.digest && a.scale == b.scale;
+         a.digest == b.digest && a.scale == b.scale && same(a.metrics, b.metrics);
 }
 bool same(const EvaluationFact& a, const EvaluationFact& b) {
-  return a.version == b.version && same(a.loss, b.loss) &&
-         std::ranges::equal(a.metrics, b.metrics, [](double x, double y) { return same(x, y); });
+  return a.version == b.version && same(a.loss, b.loss) && same(a.metrics, b.metrics);
 }
 bool same(const LedgerFact& a, const LedgerFact& b) {
   return a.version == b.version && a.rows == b.rows;

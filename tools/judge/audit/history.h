@@ -57,6 +57,7 @@ struct StepFact {
   std::uint64_t scale = 0;  // of the loss; 0: not scaled
   std::string ledger_hash;
   std::string digest;  // of `version`; empty: none
+  std::vector<double> metrics;
   Line line = 0;
 };
 
