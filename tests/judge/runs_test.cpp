@@ -109,6 +109,53 @@ TEST_CASE("a run that was ended in order and the one that went on from it are on
   CHECK(verdict_of(killed.value(), "P3").finding == Finding::kNotShown);
 }
 
+// Goal: stop= of a script is a legitimate end. Method: the first run has made 8 of 9 steps when it is
+// ended; the run that goes on from step 4 has 6, and is done there.
+TEST_CASE("a run that went back to end with an earlier step is whole") {
+  const auto first = [](bool in_order) {
+    return changed([&](Lines& l) {
+      l.resize(22);
+      const auto put = [&](const json& line) { l.push_back(line.dump()); };
+      for (Version v = 6; v < 8; ++v) put(step_line(v, "1.3")), put(ledger_line(v, "1.3", 3, 1));
+      if (in_order)
+        put({{"t", 2},
+             {"ev", "ended"},
+             {"signal", 15},
+             {"version", 8},
+             {"checkpoint", 4},
+             {"reason", "stop"}});
+      edit(0, "\\nsteps = 6", "\\nsteps = 9")(l);
+      edit(0, "\"steps\":6", "\"steps\":9")(l);
+      edit(0, "schedule_steps = 0", "schedule_steps = 9")(l);
+    });
+  };
+  const auto second = [](const char* loss) {
+    return changed([&](Lines& l) {
+      l.resize(1);
+      edit(0, "schedule_steps = 0", "schedule_steps = 9")(l);
+      edit(0, "\"steps\":6", "\"steps\":6,\"from\":4")(l);
+      const auto put = [&](const json& line) { l.push_back(line.dump()); };
+      for (const std::uint64_t id : {1, 2})
+        put({{"t", 1}, {"ev", "worker"}, {"id", id}, {"what", "joined"}, {"name", "w"}});
+      put(epoch_line("1.1", "0.0", {member(1), member(2)}, 4, "gather"));
+      for (Version v = 4; v < 6; ++v) put(step_line(v, "1.1")), put(ledger_line(v, "1.1", 1, 2));
+      put({{"t", 1}, {"ev", "done"}, {"version", 6}, {"digest", digest_of(6)}, {"loss", 0}});
+      edit(l.size() - 1, "\"loss\":0", std::string("\"loss\":") + loss)(l);
+    });
+  };
+  const auto both = merge({first(true), second("4.5")});
+  REQUIRE_MESSAGE(both, both.error().text());
+  for (const Verdict& verdict : audit(both.value())) {
+    CAPTURE(verdict.why);
+    CHECK(verdict.finding == Finding::kHeld);
+  }
+  CHECK(has(verdict_of(both.value(), "P1").why, "6; it went back there from step 8"));
+  const auto other_loss = merge({first(true), second("4.4")});
+  CHECK(has(verdict_of(other_loss.value(), "P1").why, "the loss of `done` is not that"));
+  const auto killed = merge({first(false), second("4.5")});
+  CHECK(has(verdict_of(killed.value(), "P1").why, "done at version 6, steps end at 8"));
+}
+
 // Goal: a run that goes on with more steps after one that was done takes no step back. Method: the good
 // run is done after 6 steps; another run of 9 goes on from its checkpoint of step 4, and does 4 and 5 again.
 TEST_CASE("a run that was done and the one that went on from it are one") {

@@ -55,7 +55,7 @@ JUDGES_MAY_USE = {
 }
 JUDGES_MAY_ALSO_USE = {
     "tools/judge/story_file.cpp": "core/observe/event_reader.h",
-    "tools/judge/audit/promises.cpp": "core/data/permutation.h",
+    "tools/judge/audit/exactly_once.cpp": "core/data/permutation.h",
 }
 
 # elastic/ is pure: events in, commands out. No thread, clock, socket, file or random source.
