@@ -14,7 +14,7 @@ import torch  # noqa: E402
 from starling import update  # noqa: E402
 from starling.script import Refused  # noqa: E402
 from torch.optim import SGD, Adam, AdamW  # noqa: E402
-from torch.optim.lr_scheduler import LambdaLR  # noqa: E402
+from torch.optim.lr_scheduler import ChainedScheduler, LambdaLR, OneCycleLR  # noqa: E402
 
 
 class Net(torch.nn.Module):
@@ -75,6 +75,7 @@ def schedules_have_names_or_are_sampled(place):
     require_keys(section(of_ours, starling.Schedule("step", every=3, factor=0.5, warmup=0)), schedule="step",
                  step_every=3, step_factor=0.5, warmup_steps=0)
     require_keys(section(of_ours, "warm-up-stable-decay", steps=50), decay_steps=5)
+    of_ours = starling.AdamW(lr=1e-3)
     require_keys(section(of_ours, lambda step: 0.1 / (step + 1)), schedule="sampled", peak_rate=0.1, warmup_steps=0,
                  fractions=[1.0, 1 / 2, 0.1 / 3 / 0.1, 1 / 4, 0.1 / 5 / 0.1, 0.1 / 6 / 0.1])
     require_keys(section(of_ours, lambda step: 0.25), schedule="constant", peak_rate=0.25)
@@ -95,10 +96,54 @@ def schedules_have_names_or_are_sampled(place):
                  fractions=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], groups=[{"tensors": ["bias"], "rate_factor": 0.1}])
 
 
+def a_groups_rate_is_beside_the_one_that_the_optimizer_was_given(place):
+    groups, made = {"b*": dict(lr=1e-3)}, []
+
+    def one_cycle(optimizer):
+        return OneCycleLR(optimizer, 3e-4, 6, cycle_momentum=False)
+
+    def halving(optimizer):
+        return LambdaLR(optimizer, lambda k: 0.5 ** (k + 1))
+
+    def both(scheduler):
+        def optimizer(net):
+            one = AdamW(net.parameters(), lr=3e-4, weight_decay=0)
+            made[:] = [scheduler(one)]
+            return one
+        return optimizer
+
+    expected = [{"tensors": ["b*"], "rate_factor": 1e-3 / 3e-4}]
+    optimizer = AdamW(NET.parameters(), lr=3e-4, weight_decay=0)
+    for _ in range(2):  # it is left as it was, without a scheduler
+        for schedule in (one_cycle, halving, "linear"):
+            require_keys(section(optimizer, schedule, groups), groups=expected)
+    require_keys(section(both(halving), lambda _: made[0], groups), peak_rate=1.5e-4, groups=expected)
+    require_keys(section(both(one_cycle), lambda _: made[0]), groups=None)
+    refused(both(one_cycle), {"schedule": lambda _: made[0], "groups": groups}, "groups['b*']'s lr is a rate beside the"
+            " optimizer's own, which a scheduler has changed before it was given")
+    for schedule in (None, "linear", starling.Schedule("cosine"), lambda step: 0.5):
+        refused(both(halving), {"schedule": schedule}, "a scheduler is attached to the optimizer, which changes its rate,"
+                " and is not given: schedule= takes it")
+
+
 class Cycling(LambdaLR):
     def step(self):
         super().step()
         self.optimizer.param_groups[0]["momentum"] = 0.5
+
+
+class Decaying(LambdaLR):
+    """It changes the weight decay once, as it is made."""
+
+    def __init__(self, optimizer):
+        super().__init__(optimizer, lambda k: 1.0)
+        optimizer.param_groups[0]["weight_decay"] = 0.5
+
+
+def hooked(when):
+    optimizer = SGD(NET.parameters())
+    getattr(optimizer, f"register_step_{when}_hook")(lambda *_: None)
+    return optimizer
 
 
 class Other(AdamW):
@@ -146,21 +191,42 @@ WRONG = [
     (plain, {"schedule": lambda step: "x"}, "schedule(0) must be a rate from 0 to 1000, is 'x'"),
     (plain, {"schedule": lambda step: 0.1, "steps": 32769}, "schedule is sampled for at most 32768 steps, the job has 32769"),
     (plain, {"schedule": lambda optimizer: Cycling(optimizer, lambda k: 1.0)},
-     "Cycling changes momentum from step to step, which is fixed in a job; expected cycle_momentum=False"),
+     "Cycling changes momentum, which is fixed in a job; expected cycle_momentum=False"),
+    (plain, {"schedule": lambda optimizer: OneCycleLR(optimizer, 0.1, 6, True, 0.9, 0.9)},
+     "OneCycleLR changes momentum, which is fixed in a job; expected cycle_momentum=False"),
+    (starling.SGD(0.1), {"schedule": lambda optimizer: OneCycleLR(optimizer, 0.1, 6, True, 0.9, 0.9)},
+     "OneCycleLR changes momentum, which is fixed in a job"),
+    (plain, {"schedule": Decaying}, "Decaying changes weight_decay, which is fixed in a job"),
+    (hooked("pre"), {}, "the torch.optim.SGD has a hook (register_step_pre_hook), but a job makes no step of torch's"),
+    (hooked("post"), {}, "the torch.optim.SGD has a hook (register_step_post_hook), but a job makes no step of torch's"),
+    (lambda net: SGD([net.weight, net.bias, net.weight]), {}, "parameter weight is in the torch.optim.SGD twice, which"),
+    (starling.AdamW(warmup=5), {"schedule": lambda step: 0.1}, "optimizer's warmup=5 has no meaning beside a schedule that"),
+    (starling.Adam(floor=0.0), {"schedule": lambda optimizer: LambdaLR(optimizer, lambda k: 1.0)},
+     "optimizer's floor=0.0 has no meaning beside a schedule that says the rate of each step"),
+    (plain, {"schedule": lambda _: LambdaLR(SGD(NET.parameters()), lambda k: 1.0)}, "schedule is a scheduler of another"),
+    (starling.SGD(1e-9), {"groups": {"bias": dict(lr=1.0)}},
+     "groups['bias']'s lr must be at most 1e+06 times the optimizer's, 1e-09, is 1"),
+    (lambda net: SGD([{"params": [net.weight], "lr": 1e-9}, {"params": [net.bias], "lr": 1.0}]), {},
+     "lr of a group of torch's optimizer must be at most 1e+06 times that of the first group which has one, is 1e+09 times"),
     (plain, {"schedule": LambdaLR(SGD(NET.parameters()), lambda k: 1.0)}, "schedule is a scheduler of another optimizer"),
     (MOVED.optimizer, {"schedule": MOVED}, "the LambdaLR has made 1 steps already"),
+    (MOVED.optimizer, {"schedule": ChainedScheduler([MOVED])}, "the ChainedScheduler has made 1 steps already"),
 ]
+
+
+def refused(optimizer, options, line):
+    try:
+        got = section(optimizer, **options)
+    except Refused as why:
+        require(line in str(why) and "\n" not in str(why), f"{line}: {why}")
+    else:
+        require(False, f"{line}: {got}")
 
 
 def what_a_job_cannot_have_is_named(place):
     for optimizer, options, line in WRONG:
-        try:
-            got = section(optimizer, **options)
-        except Refused as why:
-            require(line in str(why) and "\n" not in str(why), f"{line}: {why}")
-        else:
-            require(False, f"{line}: {got}")
+        refused(optimizer, options, line)
 
 
 main(torchs_hyperparameters_are_the_jobs, its_groups_are_those_of_the_names, schedules_have_names_or_are_sampled,
-     what_a_job_cannot_have_is_named)
+     a_groups_rate_is_beside_the_one_that_the_optimizer_was_given, what_a_job_cannot_have_is_named)

@@ -16,6 +16,7 @@ from .script import Refused
 
 SAMPLED_MAX = 32768  # steps, as core/job/schedule.h has it
 RATE_MAX = 1000.0
+FACTOR_MAX = 1e6  # of a group's rate, as core/job/optimizer_reader.cpp has it
 SCHEDULES = ("constant", "linear", "cosine", "step", "one-cycle", "warm-up-stable-decay", "inverse-square-root")
 _KEYS_OF = {"every": "step", "factor": "step", "decay": "warm-up-stable-decay", "start": "one-cycle"}
 _IN_PROPORTION = 1e-9  # of the largest rate: how far the rates of two groups may be from one proportion
@@ -39,6 +40,9 @@ class Update:
     names: "list[list[str]]" = field(default_factory=list)
     factors: "list[float]" = field(default_factory=list)
     decays: "list[float]" = field(default_factory=list)
+    attached: bool = False  # a scheduler was made of it before it was given
+    own_rate: Optional[float] = None  # which groups= are beside; None: such a scheduler may have changed it
+    fixed: "list[dict[str, Any]]" = field(default_factory=list)  # of each group what a schedule may not change
     remarks: "list[str]" = field(default_factory=list)  # for people
 
     def groups(self) -> "list[dict[str, Any]]":
@@ -113,7 +117,11 @@ def _of_torch(optimizer: Any, net: Any) -> Update:
     groups = optimizer.param_groups
     if optimizer.state:
         raise Refused(f"the {name} has made steps already, which the job would lose; give one that is new")
-    update = Update(AdamW(), torch=optimizer)
+    for when in ("pre", "post"):
+        if getattr(optimizer, f"_optimizer_step_{when}_hooks", None):
+            raise Refused(f"the {name} has a hook (register_step_{when}_hook), but a job makes no step of torch's; leave"
+                          " the hook out")
+    update = Update(AdamW(), torch=optimizer, fixed=_fixed(groups))
     for key in dict.fromkeys(key for group in groups for key in group):
         _look_at(name, key, [group.get(key) for group in groups], update)
     first = groups[0]
@@ -122,6 +130,9 @@ def _of_torch(optimizer: Any, net: Any) -> Update:
     rate = next((r for r in rates if r > 0), 0.0)  # the first group's, which people know as the optimizer's
     if not 0 < rate <= RATE_MAX:
         raise Refused(f"{name}'s lr must be a number above 0 and at most {RATE_MAX:g}, is {rate:g}")
+    update.attached = any("initial_lr" in group for group in groups)
+    # A scheduler may set initial_lr too, as OneCycleLR and CyclicLR do: then it is not known what a group had before.
+    update.own_rate = rate if not update.attached or rate == float(optimizer.defaults["lr"]) else None
     decoupled = kind is torch.optim.AdamW or bool(first.get("decoupled_weight_decay"))
     if kind is torch.optim.SGD:
         momentum = _number(f"{name}'s momentum", first["momentum"])
@@ -181,7 +192,11 @@ def _names_of(name: str, groups: "list[dict[str, Any]]", net: Any) -> "list[list
             raise Refused(f"the {name} has a parameter that the net of build() has not; expected a function of that"
                           f" net, {_FORM}")
         of_groups.append([n for n in (names[id(p)] for p in group["params"]) if n in trained])
-    left = trained - {n for of_group in of_groups for n in of_group}
+    all_names = [n for of_group in of_groups for n in of_group]
+    twice = [n for n in all_names if all_names.count(n) > 1] if len(set(all_names)) < len(all_names) else []
+    if twice:
+        raise Refused(f"parameter {twice[0]} is in the {name} twice, which would update it twice in a step; give it once")
+    left = trained - set(all_names)
     if left:
         raise Refused(f"parameter {min(left)} of the net is not in the {name}, which would not train it; put it there,"
                       " or set requires_grad_(False) in build()")
@@ -193,6 +208,8 @@ def _names_of(name: str, groups: "list[dict[str, Any]]", net: Any) -> "list[list
 
 def schedule_of(given: Any, update: Update, steps: int) -> "dict[str, Any]":
     """The keys of a job file for what train() was given as schedule=; may change the update's rate and groups."""
+    if given is None or isinstance(given, (str, Schedule)):
+        _check_not_attached(update)
     if given is None:
         return {"schedule": "constant"} if update.torch is not None else {}
     if isinstance(given, (str, Schedule)):
@@ -200,6 +217,8 @@ def schedule_of(given: Any, update: Update, steps: int) -> "dict[str, Any]":
     if steps > SAMPLED_MAX:
         raise Refused(f"schedule is sampled for at most {SAMPLED_MAX} steps, the job has {steps}; one of these names has"
                       f" no end: {', '.join(SCHEDULES)}")
+    if update.torch is None:
+        _check_no_warmup(update.optimizer)
     rates = _sampled(given, update, steps)
     base = next((g for g, of_group in enumerate(rates) if max(of_group) > 0), 0)
     peak, at = max((rate, -k) for k, rate in enumerate(rates[base]))
@@ -212,6 +231,21 @@ def schedule_of(given: Any, update: Update, steps: int) -> "dict[str, Any]":
     if all(fraction == 1 for fraction in fractions):
         return {"schedule": "constant"}
     return {"schedule": "sampled", "fractions": fractions}
+
+
+def _check_not_attached(update: Update) -> None:
+    if update.attached:
+        raise Refused("a scheduler is attached to the optimizer, which changes its rate, and is not given: schedule= takes"
+                      " it, or a function that makes it of the optimizer")
+
+
+def _check_no_warmup(optimizer: Optimizer) -> None:
+    """Where the schedule says the rate of each step, nothing is left for an optimizer of ours to say."""
+    for key in ("warmup", "floor"):
+        value = getattr(optimizer, key)
+        if value != getattr(type(optimizer), key):
+            raise Refused(f"optimizer's {key}={_once(value)} has no meaning beside a schedule that says the rate of each"
+                          " step; leave it out, or put it into the schedule")
 
 
 def _no_schedule(given: Any) -> Refused:
@@ -272,25 +306,23 @@ def _is_scheduler(value: Any) -> bool:
 
 def _sampled(given: Any, update: Update, steps: int) -> "list[list[float]]":
     """The rate of each step, of each of the optimizer's groups if it is torch's scheduler that says it."""
-    if _is_scheduler(given):
-        if given.optimizer is not update.torch:
-            raise Refused("schedule is a scheduler of another optimizer than optimizer=; expected one of the same, or"
-                          " lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 30)")
-        return _of_scheduler(given, steps)
-    try:
-        first = given(0)
-    except Exception as why:
-        failure = f"schedule(0) has raised {type(why).__name__}: {_once(why)}"
-        scheduler = _made_by(given, update, failure)
-    else:
+    if not _is_scheduler(given):
+        try:
+            first = given(0)
+        except Exception as why:
+            return _of_made(given, update, f"schedule(0) has raised {type(why).__name__}: {_once(why)}", steps)
         if not _is_scheduler(first):
+            _check_not_attached(update)
             return [_of_function(given, steps)]
-        scheduler = first
-    return _of_scheduler(scheduler, steps)
+        given = first
+    if given.optimizer is not update.torch:
+        raise Refused("schedule is a scheduler of another optimizer than optimizer=; expected one of the same, or"
+                      " lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 30)")
+    return _of_scheduler(given, steps, update.fixed)
 
 
-def _made_by(given: "Callable[[Any], Any]", update: Update, failure: str) -> Any:
-    """The scheduler that a function makes of an optimizer: of torch's own, or of one that stands for ours."""
+def _of_made(given: "Callable[[Any], Any]", update: Update, failure: str, steps: int) -> "list[list[float]]":
+    """Of the scheduler that a function makes of an optimizer: of torch's own, or of one that stands for ours."""
     if sys.modules.get("torch") is None or not hasattr(sys.modules["torch"].optim, "SGD"):
         raise Refused(f"{failure}; expected the rate of step 0")
     import torch
@@ -298,6 +330,8 @@ def _made_by(given: "Callable[[Any], Any]", update: Update, failure: str) -> Any
     optimizer = update.torch
     if optimizer is None:
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=float(update.optimizer.rate))
+    groups = optimizer.param_groups
+    before, fixed = [dict(group) for group in groups], _fixed(groups)
     try:
         scheduler = given(optimizer)
     except Exception as why:
@@ -305,7 +339,11 @@ def _made_by(given: "Callable[[Any], Any]", update: Update, failure: str) -> Any
                       " or a scheduler of torch") from None
     if not _is_scheduler(scheduler) or scheduler.optimizer is not optimizer:
         raise Refused(f"{failure}; expected the rate of a step, or a scheduler of torch for the optimizer that is given")
-    return scheduler
+    rates = _of_scheduler(scheduler, steps, fixed)
+    for group, values in zip(groups, before):  # the optimizer is as it was given, without a scheduler
+        group.clear()
+        group.update(values)
+    return rates
 
 
 def _of_function(given: "Callable[[int], Any]", steps: int) -> "list[float]":
@@ -323,19 +361,28 @@ def _of_function(given: "Callable[[int], Any]", steps: int) -> "list[float]":
     return rates
 
 
-def _of_scheduler(scheduler: Any, steps: int) -> "list[list[float]]":
-    """Steps it through all steps of the job, and back."""
+def _fixed(groups: "list[dict[str, Any]]") -> "list[dict[str, Any]]":
+    """Of each group of torch's what a job has once for all steps."""
+    return [{key: value for key, value in group.items() if key in _MAPPED and key != "lr"} for group in groups]
+
+
+def _steps_made(scheduler: Any) -> int:
+    """A ChainedScheduler counts none itself."""
+    if hasattr(scheduler, "last_epoch"):
+        return int(scheduler.last_epoch)
+    return max(map(_steps_made, getattr(scheduler, "_schedulers", ())), default=0)
+
+
+def _of_scheduler(scheduler: Any, steps: int, fixed: "list[dict[str, Any]]") -> "list[list[float]]":
+    """Steps it through all steps of the job, and back. fixed: of the groups, before the scheduler was made."""
     name, groups = type(scheduler).__name__, scheduler.optimizer.param_groups
     if name == "ReduceLROnPlateau":
         raise Refused("schedule is a ReduceLROnPlateau, which waits for what the training comes to; expected a function"
                       " of the step")
-    if getattr(scheduler, "last_epoch", 0) != 0:
-        raise Refused(f"the {name} has made {scheduler.last_epoch} steps already; give one that is new")
-
-    def others() -> "list[dict[str, Any]]":
-        return [{key: value for key, value in group.items() if key in _MAPPED and key != "lr"} for group in groups]
-
-    begin, before = others(), [(group, dict(group)) for group in groups]
+    if _steps_made(scheduler) != 0:
+        raise Refused(f"the {name} has made {_steps_made(scheduler)} steps already; give one that is new")
+    _check_fixed(name, fixed, groups)
+    before = [(group, dict(group)) for group in groups]
     state = copy.deepcopy(scheduler.state_dict())
     rates: "list[list[float]]" = [[] for _ in groups]
     with warnings.catch_warnings():
@@ -350,15 +397,19 @@ def _of_scheduler(scheduler: Any, steps: int) -> "list[list[float]]":
             except Exception as why:
                 raise Refused(f"{name} has raised {type(why).__name__} at step {step + 1} of {steps}: {_once(why)}; a"
                               " scheduler makes a step for each of the job's") from None
-            for was, now in zip(begin, others()):
-                for key in was:
-                    if was[key] != now[key]:
-                        raise Refused(f"{name} changes {key} from step to step, which is fixed in a job; expected"
-                                      " cycle_momentum=False")
+            _check_fixed(name, fixed, groups)
         for group, values in before:
             group.update(values)
         scheduler.load_state_dict(state)
     return rates
+
+
+def _check_fixed(name: str, fixed: "list[dict[str, Any]]", groups: "list[dict[str, Any]]") -> None:
+    for was, now in zip(fixed, groups):
+        for key, value in was.items():
+            if value != now[key]:
+                cure = "; expected cycle_momentum=False" if key in ("momentum", "betas") else ""
+                raise Refused(f"{name} changes {key}, which is fixed in a job{cure}")
 
 
 def _proportions(rates: "list[list[float]]", base: int, at: int) -> "list[float]":
@@ -376,8 +427,8 @@ def _proportions(rates: "list[list[float]]", base: int, at: int) -> "list[float]
 # ---- Groups ----------------------------------------------------------------------------------------------------------
 
 
-def groups_of(given: Any, rate: float) -> "list[dict[str, Any]]":
-    """What train() was given as groups=, as job files have it. rate: which their lr is a factor of."""
+def groups_of(given: Any, rate: "Optional[float]") -> "list[dict[str, Any]]":
+    """What train() was given as groups=, as job files have it. rate: which their lr is a factor of, if it is known."""
     if not isinstance(given, Mapping):
         raise Refused('groups must be a dict of names or patterns of parameters, as {"*.bias": dict(weight_decay=0.0)},'
                       f" is {_once(repr(given))}")
@@ -391,7 +442,14 @@ def groups_of(given: Any, rate: float) -> "list[dict[str, Any]]":
         for key, value in keys.items():
             group["rate_factor" if key == "lr" else key] = _in_range(f"groups[{pattern!r}]'s {key}", value, RATE_MAX)
         if "lr" in keys:
-            group["rate_factor"] /= rate
+            if rate is None:
+                raise Refused(f"groups[{pattern!r}]'s lr is a rate beside the optimizer's own, which a scheduler has changed"
+                              " before it was given; expected schedule= as a function that makes the scheduler, lambda"
+                              " optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, ..)")
+            lr, group["rate_factor"] = group["rate_factor"], group["rate_factor"] / rate
+            if group["rate_factor"] > FACTOR_MAX:
+                raise Refused(f"groups[{pattern!r}]'s lr must be at most {FACTOR_MAX:g} times the optimizer's, {rate:g}, is"
+                              f" {lr:g}")
         groups.append(group)
     return groups
 
@@ -400,10 +458,15 @@ def section(optimizer: Any, schedule: Any, groups: Any, clip: "Optional[float]",
             check: "Callable[[Optimizer], None]") -> "tuple[dict[str, Any], list[str]]":
     """The keys of [optimizer], and what people should know."""
     update = of_net(optimizer, net)
-    rate = float(update.optimizer.rate) if update.torch is not None or groups is not None else 1.0
+    rate = update.own_rate
+    if update.torch is None and groups is not None:
+        rate = float(update.optimizer.rate)
     keys = schedule_of(schedule, update, steps)
     if clip is not None:
         update.optimizer = replace(update.optimizer, clip=clip)
     check(update.optimizer)
+    if max(update.factors, default=0) > FACTOR_MAX:
+        raise Refused(f"lr of a group of torch's optimizer must be at most {FACTOR_MAX:g} times that of the first group which"
+                      f" has one, is {max(update.factors):g} times that")
     said = [*update.groups(), *(groups_of(groups, rate) if groups is not None else [])]
     return {**update.optimizer._fields(), **keys, **({"groups": said} if said else {})}, update.remarks

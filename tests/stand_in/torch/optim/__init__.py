@@ -7,8 +7,15 @@ class Optimizer:
         groups = list(params)
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
-        self.state = {}
+        self.state, self.defaults = {}, dict(defaults)
+        self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = {}, {}
         self.param_groups = [{**defaults, **group, "params": list(group["params"])} for group in groups]
+
+    def register_step_pre_hook(self, hook):
+        self._optimizer_step_pre_hooks[len(self._optimizer_step_pre_hooks)] = hook
+
+    def register_step_post_hook(self, hook):
+        self._optimizer_step_post_hooks[len(self._optimizer_step_post_hooks)] = hook
 
 
 class AdamW(Optimizer):
