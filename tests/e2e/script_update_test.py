@@ -98,6 +98,29 @@ def torchs_optimizer_is_as_ours_and_harmless_options_are_said(place):
     require("starling: foreach=True of torch.optim.SGD changes nothing here" in said, said)
 
 
+def an_optimizer_object_is_of_the_net_that_build_returns(place):
+    """Another training of that net has to say where it begins."""
+    a_function = result(written(place, "function.py", TRAIN), OUT=place.path("function"))
+    text = SCRIPT + """
+NET = Net()
+def returning():
+    return NET, build()[1]
+options["optimizer"] = optimizer(NET)
+options["schedule"] = schedule(options["optimizer"])
+train(paced, returning, **options)
+"""
+    an_object = result(written(place, "object.py", text), OUT=place.path("object"), WORKERS="2")
+    require(an_object == a_function, f"{an_object}, expected {a_function}")
+    again = "train(paced, returning, out=os.environ['OUT'] + '2', steps=2{})\n"
+    code, said = ended(written(place, "again.py", text + again.format("")), OUT=place.path("again"))
+    wanted = "build() returns the net that call 1 has trained, and workers would begin with it as it was before"
+    require(code == 2 and f"RESULT {a_function}" in said and wanted in said, f"{code}: {said}")
+    further = again.format(", init=starling.load(os.environ['OUT'])")
+    code, said = ended(written(place, "further.py", text + further), OUT=place.path("further"))
+    first = events(place.path("further2"), "step")[:1]
+    require(code == 0 and first and first[0]["loss"] < 0.5, f"{code}, {first}: {said}")
+
+
 main(groups_and_a_schedule_have_one_digest_through_a_kill, groups_and_a_schedule_go_on_from_a_checkpoint,
      a_sampled_schedule_ends_with_its_steps, what_cannot_be_is_told_in_one_line,
-     torchs_optimizer_is_as_ours_and_harmless_options_are_said)
+     torchs_optimizer_is_as_ours_and_harmless_options_are_said, an_optimizer_object_is_of_the_net_that_build_returns)

@@ -9,7 +9,7 @@ sys.path[:0] = [HERE] + [os.path.join(os.path.dirname(HERE), name) for name in (
 
 from harness import SOURCE, main, require  # noqa: E402
 from scripts import HEAD, written  # noqa: E402
-from worker import Process, Raised, passes_of  # noqa: E402
+from worker import BLOCK, Process, Raised, passes_of  # noqa: E402
 
 sys.path[:0] = [os.path.join(SOURCE, "tools", "python")]
 sys.path += [] if os.environ.get("STARLING_TEST_TORCH") else [os.path.join(SOURCE, "tests", "stand_in")]
@@ -287,6 +287,38 @@ train(forks, metrics=["held"])
     require([metrics for _, metrics, _ in found] == [(0.0,)] * 4, [metrics for _, metrics, _ in found])
 
 
+def a_net_that_is_there_before_train_has_its_first_parameters(place):
+    """The worker asks for the first parameters again when the process has had its memory."""
+    texts = {
+        "new": "train(build=lambda: (first(Net()), build()[1]))\n",
+        "there": "NET = first(Net())\ntrain(build=lambda: (NET, build()[1]))\n",
+        "wrapped": "NET = first(Net())\nclass Around(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+                   "        self.net = NET\n    def forward(self, x):\n        return self.net(x)\n"
+                   "train(build=lambda: (Around(), build()[1]))\n",
+        "cached": "import functools\nmade = functools.lru_cache(build)\ntrain(build=made)\n"}
+    first = """
+def first(net):
+    with torch.no_grad():
+        net.weight.fill_(0.5)
+        net.bias.fill_(-2.0)
+    return net
+"""
+    for name, text in texts.items():
+        process = Process(written(place, f"{name}.py", HEAD + first + text))
+        try:
+            begun = list(process.parameters)
+            require(name == "cached" or begun[:5] == [0.5] * 4 + [0.0] and begun[BLOCK] == -2.0, f"{name}: {begun}")
+            process.passes(2)
+            process.initialise()
+            require(list(process.parameters) == begun and name != "cached", f"{name}: {list(process.parameters)[:5]}")
+            process.passes(1)
+        except Raised as why:
+            require(name == "cached" and "build() returns a net that it has made before, whose parameters are the job's by"
+                    " now; expected a new one each time" in str(why), f"{name}: {why}")
+        finally:
+            process.close()
+
+
 if __name__ == "__main__":
     main(a_metric_is_one_number,
          what_a_loss_leaves_changed_is_named,
@@ -297,4 +329,5 @@ if __name__ == "__main__":
          what_is_put_back_changes_no_bit,
          modes_are_as_build_has_left_them,
          statistics_that_stand_still_are_accepted,
-         a_fork_of_the_script_does_not_hold_the_workers_socket)
+         a_fork_of_the_script_does_not_hold_the_workers_socket,
+         a_net_that_is_there_before_train_has_its_first_parameters)

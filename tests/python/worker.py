@@ -56,11 +56,15 @@ class Process:
             # Version, block, seed, samples of a micro-batch, and a script without module, arguments, texts, earlier calls or start.
             self.greeting = self.ask(b"h" + struct.pack("<IIQI", 4, BLOCK, 5, 4) + struct.pack("<IIIIIII", 0, 0, 0, 1, 0, 0, 0))
             self.proof = self.ask(self._pass(b"v", 0, SAMPLES))
-            self.ask(b"i" + struct.pack("<QQQ", 5, 0, size), self._files[:1])
+            self.initialise()
             self.ask(b"m" + struct.pack("<QQQ", 0, 0, size), self._files)
         except BaseException:
             self.close()
             raise
+
+    def initialise(self):
+        """Asks for the first parameters."""
+        self.ask(b"i" + struct.pack("<QQQ", 5, 0, self.parameters.nbytes), self._files[:1])
 
     @staticmethod
     def _pass(kind, step, samples):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import weakref
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from .script import Refused, Script, caller
 
@@ -64,6 +65,7 @@ class Call:
         self.at = caller()
         self.trained: Optional[Trained] = None
         self.failed: Optional[int] = None  # exit code
+        self._net: "Callable[[], Any]" = lambda: None  # that was trained
 
     @classmethod
     def records(cls, count: int) -> "tuple[str, ...]":
@@ -74,6 +76,18 @@ class Call:
             told.append(call.record(left))
             left -= len(told[-1])
         return tuple(reversed(told))
+
+    def has_trained(self, net: Any) -> None:
+        """In the process that a person has started."""
+        self._net = weakref.ref(net)
+
+    def check_new(self, net: Any) -> None:
+        """Raises Refused where an earlier call has trained the net: workers have it as the script makes it."""
+        for call in self.made[:self.number - 1]:
+            if call._net() is net:
+                raise Refused(f"build() returns the net that call {call.number} has trained, and workers would begin with it"
+                              " as it was before; expected a new net, or init=starling.load(..) of what that call has come"
+                              " to")
 
     def record(self, most: int) -> str:
         """For processes that pass this call by; its evaluation if that takes at most so many bytes."""

@@ -173,6 +173,8 @@ class Server:
         torch.use_deterministic_algorithms(True, warn_only=True)
         module.refuse_other_optimizers()
         check_texts(self._channel.script)  # of those that the script has imported meanwhile
+        alive = module.parameters_alive()
+        self._parameters: "list[Any]" = []  # that are trained
         self.net, self.data = self._made(self._channel.seed)
         taken = feed.taken
         self._collate = taken.collate or torch.utils.data.default_collate
@@ -187,6 +189,9 @@ class Server:
         check_start(self._channel.script, Start(proof.of_state(init), module.outline(self.net)))
         self._trained = module.parameters_of(self.net)
         self._parameters = [p for _, p in self._trained]
+        # Of a net that is not build()'s alone another build() has no second one: its first parameters are kept.
+        self._kept_first = [p.detach().cpu() for p in self._parameters] if any(id(p) in alive for p in self._parameters) \
+            else None
         self._shapes = [p.shape for _, p in self._trained]  # while it has no memory it has none
         self._kept = module.Kept(self.net)
         self._block = self._channel.block
@@ -223,6 +228,9 @@ class Server:
     def _made(self, seed: int) -> tuple[Any, Any]:
         self._module.seed_everything(seed)
         net, data = self._feed.made()
+        if not {id(p) for p in net.parameters()}.isdisjoint(map(id, self._parameters)):
+            raise self._module.Refused("build() returns a net that it has made before, whose parameters are the job's by now;"
+                                       " expected a new one each time, or one that is made before train() is called")
         if self._init is not None:
             net.load_state_dict(own_names(net, self._init))
         return net, data
@@ -287,11 +295,14 @@ class Server:
         seed, offset, size = struct.unpack("<QQQ", request)
         (file,) = self._channel.files()
         flat = self._map(file, offset, size)
-        net = self.net if self._fresh and seed == self._channel.seed else self._made(seed)[0]
+        firsts = self._kept_first
+        if firsts is None:
+            net = self.net if self._fresh and seed == self._channel.seed else self._made(seed)[0]
+            firsts = [p.detach() for _, p in self._module.parameters_of(net)]
         with self._torch.no_grad():
             flat.zero_()
-            for (_, p), (first, n) in zip(self._module.parameters_of(net), self._places()):
-                flat[first:first + n].copy_(p.detach().reshape(-1))
+            for one, (first, n) in zip(firsts, self._places()):
+                flat[first:first + n].copy_(one.reshape(-1))
         self._channel.reply()
 
     def _take_memory(self, request: memoryview) -> None:

@@ -89,6 +89,8 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
         if wanted and (remark := callbacks.check_for_command()):
             print(f"starling: {remark}", file=sys.stderr)
         net, data = _made(feed, init, options.seed)
+        if init is None:
+            call.check_new(net)
         options.batch_size = feed.taken.batch_size
         counted = options.count(len(data))
         options.settle(net)
@@ -151,6 +153,7 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
     elif evaluate is not None:
         net.eval()
         evaluation = evaluate(net)
+    call.has_trained(net)
     measured = dict(zip(options.metrics, map(number, end.get("metrics", []))))
     return Trained(out, end["digest"], number(end["loss"]), int(end["version"]), measured, evaluation,
                    end["doubted_from"])

@@ -4,6 +4,7 @@ seeds of random numbers."""
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import random
 import re
@@ -47,6 +48,11 @@ def seed_everything_to_begin_with() -> None:
 def parameters_of(net: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """Those that are trained, each once, in the module's order."""
     return [(name, p) for name, p in net.named_parameters() if p.requires_grad]
+
+
+def parameters_alive() -> "set[int]":
+    """The ids of all parameters of this process."""
+    return {id(one) for one in gc.get_objects() if issubclass(type(one), nn.Parameter)}
 
 
 def tensor_texts(net: nn.Module) -> list[str]:
