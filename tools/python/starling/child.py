@@ -217,7 +217,7 @@ class Server:
         self._imported = 0  # modules, when their files were last looked at
         for i, (_, p) in enumerate(self._trained):
             p.register_post_accumulate_grad_hook(self._keep(i))
-        self._order = Order(len(self.data), feed.micro_batches, self._channel.size, taken.in_order)
+        self._order = Order(len(self.data), feed.micro_batches, self._channel.size)
         # Before any sample is read here: what a Dataset opens then is each process's own.
         every, batches = (1, 0) if held_out is None else held_out.batches(len(self._held_out), self._channel.size)
         self._loaders = loaders.Loaders(
@@ -367,8 +367,6 @@ class Server:
                 self._first = {} if kind == b"v" else None  # of the net as build() made it, before it has memory
                 seed, step, m, count = struct.unpack_from("<QQII", rest)
                 samples = struct.unpack_from(f"<{count}Q", rest, 24)
-                if self._order.in_order:
-                    samples = self._order.of(seed, step, m)
                 self._before(seed, step, m)
                 if kind == b"p" and self._loaders is not None:
                     self._loaders.asked(seed, step, m)

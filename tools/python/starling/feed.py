@@ -23,7 +23,6 @@ class Taken:
     collate: "Optional[Callable[[list], Any]]" = None
     batch_size: int = BATCH
     loaders: int = 0        # processes
-    in_order: bool = False  # the samples as they lie in the data, not drawn
     ahead: int = AHEAD
     begin: "Optional[Callable[[int], Any]]" = None  # worker_init_fn
     remarks: "tuple[str, ...]" = ()  # for people
@@ -87,22 +86,22 @@ class Feed:
             raise Refused(f"batch_size={self.batch_size} and the DataLoader's batch_size={loader.batch_size} differ: say it"
                           " in one of them")
         sampler = loader.sampler
-        if type(sampler) not in (RandomSampler, SequentialSampler):
-            cure = _INSTEAD.get(type(sampler).__name__, "give shuffle=True, or shuffle=False for the Dataset's order")
+        if type(sampler) is SequentialSampler:
+            raise Refused("the DataLoader has shuffle=False, but a job draws an order of the samples for each pass, from"
+                          " seed=: give shuffle=True")
+        if type(sampler) is not RandomSampler:
+            cure = _INSTEAD.get(type(sampler).__name__, "give shuffle=True")
             raise Refused(f"the DataLoader has a {_named(sampler)}, but which samples a micro-batch has is the job's to say:"
                           f" {cure}")
-        if type(sampler) is RandomSampler and (sampler.replacement or sampler.num_samples != len(data)):
+        if sampler.replacement or sampler.num_samples != len(data):
             raise Refused("the DataLoader has a RandomSampler with replacement or num_samples, but a job takes each sample"
                           " once in each pass: give shuffle=True")
-        if len(sampler) != len(data):
-            raise Refused(f"the DataLoader's sampler has {len(sampler)} samples, its Dataset {len(data)}: give the same data"
-                          " to both")
         if self.collate is not None and loader.collate_fn not in (default_collate, self.collate):
             raise Refused("collate= and the DataLoader's collate_fn differ: say it in one of them")
         self.taken = Taken(
             self.collate or loader.collate_fn, loader.batch_size,
             loader.num_workers if self.num_workers is None else self.num_workers,
-            type(sampler) is SequentialSampler, min(AHEAD_MAX, loader.prefetch_factor or AHEAD), loader.worker_init_fn,
+            min(AHEAD_MAX, loader.prefetch_factor or AHEAD), loader.worker_init_fn,
             tuple(self._remarks(loader, len(data))))
         return data
 
@@ -111,7 +110,7 @@ class Feed:
         if samples % loader.batch_size:
             yield (f"the DataLoader's batch_size={loader.batch_size} does not divide {samples} samples: passes follow one"
                    f" another without a short batch, and drop_last={loader.drop_last} changes nothing")
-        if type(loader.sampler).__name__ == "RandomSampler" and loader.generator is not None:
+        if loader.generator is not None:
             yield "the DataLoader's generator is not used: seed= decides the order of the samples"
 
 

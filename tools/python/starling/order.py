@@ -57,11 +57,10 @@ def drawn(seed: int, places: "Sequence[int]", samples: int) -> "list[int]":
 
 
 class Order:
-    """The numbers of the samples of each micro-batch. in_order: as they lie in the data, pass after pass, and not drawn.
-    Held-out batch i has the number micro_batches + i, as its random numbers have (core/data/held_out.cpp)."""
+    """The numbers of the samples of each micro-batch, drawn for each pass. Held-out batch i has the number micro_batches + i, as its random numbers have (core/data/held_out.cpp)."""
 
-    def __init__(self, samples: int, micro_batches: int, size: int, in_order: bool) -> None:
-        self.samples, self.micro_batches, self.size, self.in_order = samples, micro_batches, size, in_order
+    def __init__(self, samples: int, micro_batches: int, size: int) -> None:
+        self.samples, self.micro_batches, self.size = samples, micro_batches, size
 
     def held_out(self, m: int) -> bool:
         return m >= self.micro_batches
@@ -72,8 +71,6 @@ class Order:
             return tuple(range(first, first + self.size))
         first = (step * self.micro_batches + m) * self.size
         places = range(first, first + self.size)
-        if self.in_order:
-            return tuple(place % self.samples for place in places)
         return tuple(_block(seed, place // BLOCK, self.samples)[place % BLOCK] for place in places)
 
 
