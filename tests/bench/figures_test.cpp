@@ -81,8 +81,8 @@ TEST_CASE("an undisturbed step of a number in between lies on the line of what i
 
 TEST_CASE("steps of a change are compared with undisturbed ones of as many workers") {
   auto story = steps_at({{0, 8}, {1, 8}, {2, 8}, {3.5, 8}});
-  story.step_lines.emplace_back(4, judge::StepSeen{4.1, "1.2", {}, {}, 0, 16});
-  story.step_lines.emplace_back(5, judge::StepSeen{4.7, "1.3", {}, {}, 0, 16});
+  story.step_lines.emplace_back(4, judge::StepSeen{4.1, "1.2", {}, {}, {}, 0, 16});
+  story.step_lines.emplace_back(5, judge::StepSeen{4.7, "1.3", {}, {}, {}, 0, 16});
   story.epochs = {epoch(0, "1.1"), epoch(4.1, "1.2"), epoch(4.6, "1.3", "forced")};
   const QuietSteps quiet(story, {{0, 3}, {5, 6}});
   const ChangeFigures figures = change_figures(story, {3, 6}, quiet);
