@@ -51,9 +51,10 @@
 //             be wrong; null: one of the two)
 // warning     text
 // done        version, digest (hex), loss
-// ended       signal (its number; 15 as well where every worker has left), version (that was reached,
-//             as far as the leader knew), checkpoint (version of the newest, from which --resume goes
-//             on; null: there is none), reason: the run was ended in order before the job was done
+// ended       signal (its number; 15 as well where every worker has left, and where a script ends the
+//             run as its stop was true), version (that was reached, as far as the leader knew),
+//             checkpoint (version of the newest, from which --resume goes on; null: there is none),
+//             reason: the run was ended in order before the job was done
 // failed      code (exit code), reason: the job cannot go on
 //
 // Doubles are written so that they read back as the same bits; NaN and infinities become null.

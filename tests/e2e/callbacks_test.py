@@ -2,10 +2,12 @@
 package, with the stand-in for torch (tests/python/callbacks_test.py has the files of events alone)."""
 import csv
 import os
+import re
 import shutil
 import signal
+import subprocess
 
-from harness import SOURCE, alive, main, processes_naming, require, wait_until
+from harness import SOURCE, STARLING, alive, main, processes_naming, require, wait_until
 from scripts import HEAD, ended, events, result, started, written
 
 # What is told goes to a file, a line each; PACE has passes take their time.
@@ -148,8 +150,16 @@ def steps_of(of):
 def stop_ends_at_one_step_for_any_number_of_workers(place):
     script = written(place, "stops.py", STOPS)
     first = variables(place, "one")
-    digest = result(script, **first)
+    code, said = ended(script, **first)
+    require(code == 0, said)
+    digest = next(line.split()[1] for line in said.splitlines() if line.startswith("RESULT "))
     end = steps_of(first)
+    lines = [line for line in said.splitlines() if "stop was true" in line]
+    require(lines == ["stop was true; ending, to go back to its step", f"stop was true at step {end}: the job ends with that"], said)
+    require("writing a last checkpoint" not in said and "this goes on from" not in said, said)
+    audited = subprocess.run([STARLING, "audit", "--together", os.path.join(first["OUT"], "run-1"), first["OUT"]],
+                             capture_output=True, text=True)
+    require(audited.returncode == 0 and re.search(r"P1 same bits +held .*; it went back there from step", audited.stdout), audited)
     require(13 <= end < 40, f"it ends with step {end}, expected one between others")
     losses = [e["loss"] for e in events(os.path.join(first["OUT"], "run-1"), "step")]
     require(losses[end - 1] < 1.9 and not any(l < 1.9 for l in losses[12:end - 1]), f"{end}: {losses}")

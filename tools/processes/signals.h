@@ -27,15 +27,27 @@ inline void end_with_the_parent() {
   if (::prctl(PR_SET_PDEATHSIG, signal) == 0 && ::getppid() != parent) ::raise(signal);
 }
 
+// A script sends this signal to the run that it has started when its stop= was true: the script
+// goes back and ends the job itself.
+inline int script_stop_signal() {
+  return SIGRTMIN + 1;
+}
+
+inline sigset_t signals_that_end() {
+  sigset_t set = ending_signals();
+  ::sigaddset(&set, script_stop_signal());
+  return set;
+}
+
 // Blocks them in the calling thread and those that it starts.
 inline void block_ending_signals() {
-  const sigset_t set = ending_signals();
+  const sigset_t set = signals_that_end();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
 }
 
 // Returns a signal that has come since the last call; 0 if none.
 inline int pending_signal() {
-  const sigset_t set = ending_signals();
+  const sigset_t set = signals_that_end();
   const timespec now{};
   const int signal = ::sigtimedwait(&set, nullptr, &now);
   return signal > 0 ? signal : 0;

@@ -13,11 +13,13 @@
 #include "core/observe/events.h"
 #include "core/observe/log.h"
 #include "tools/processes/children.h"
+#include "tools/processes/signals.h"
 
 namespace starling::tools {
 
 // Returns the order that ends a run which has got this signal.
 inline actors::EndRun end_of_run(int signal) {
+  if (signal == script_stop_signal()) return {SIGTERM, "ended by its script, whose stop was true"};
   return {static_cast<std::uint8_t>(signal), "ended by " + signal_name(signal)};
 }
 

@@ -173,7 +173,11 @@ class Run {
       STARLING_TRY(look());
       if (over()) return code_of_end();
       if (const int signal = pending_signal()) {
-        STARLING_TRY(last_checkpoint());
+        // A script whose stop was true goes on from an earlier checkpoint than the last one.
+        stopped_ = signal == script_stop_signal();
+        if (!stopped_) {
+          STARLING_TRY(last_checkpoint());
+        }
         STARLING_TRY(end_in_order(signal));
         return code_of_end();
       }
@@ -217,7 +221,7 @@ class Run {
   Result<> end_in_order(int signal) {
     const auto began = Clock::now();
     std::optional<Clock::time_point> told_at;
-    spectator_.say("ending");
+    spectator_.say(stopped_ ? "stop was true; ending, to go back to its step" : "ending");
     while (!over() && Clock::now() - began < kEndCommitted) {
       if (!told_at || Clock::now() - *told_at > kEndAgain) {
         coordinators_->end_run(signal);
@@ -226,7 +230,8 @@ class Run {
       STARLING_TRY(look());
     }
     if (over()) return ok();
-    ended_ = event::Ended{signal, reached_, newest_checkpoint(), end_of_run(signal).reason};
+    const actors::EndRun end = end_of_run(signal);
+    ended_ = event::Ended{end.signal, reached_, newest_checkpoint(), end.reason};
     STARLING_TRY(run_.events->write(*ended_));
     children_.order_all(Order::kStop);
     return ok();
@@ -370,7 +375,7 @@ class Run {
       remove_own_checkpoints(*open_storage(run_.job.checkpoint.dir), writer_of(run_.job, run_.id()),
                              kNoVersion,
                              /*kept=*/{});
-    if (ended_) say_how_to_go_on();
+    if (ended_ && !stopped_) say_how_to_go_on();
     if (ended_ || !over()) return code;
     if (failed_) {
       if (failed_->code == kExitStateLost && newest_checkpoint()) say_how_to_go_on();
@@ -436,6 +441,7 @@ class Run {
   Version reached_ = 0;
   bool last_left_ = false;  // the last one to end did so when its notice was over
   bool not_saved_ = false;  // a member at the last step has no model
+  bool stopped_ = false;    // ended by the script that began this run, which goes on with it
   int last_status_ = 0;     // the worst of workers that ended by themselves
   std::optional<Clock::time_point> failed_at_;  // when one of ours could not begin
   std::optional<Clock::time_point> alone_at_;   // since when no worker of ours is left

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any, Optional, Sequence
 
@@ -46,19 +45,20 @@ def environment() -> "dict[str, str]":
 
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-_PAUSE, _AT_ONCE = 0.05, 0.5  # seconds: between looks; after which a second signal has the command end at once
+_STOPPED = signal.SIGRTMIN + 1  # tells the command that stop was true, and that this process goes on with the run
+_PAUSE = 0.05  # seconds between looks
 
 
 def _watched(process: "subprocess.Popen[bytes]", watch: Watch) -> None:
     """Until the command has ended, or is told to: by what a function raises, or by stop."""
-    told: "list[float]" = []
+    told = False
     try:
         while process.poll() is None:
             if watch.look():
                 continue
-            if watch.enough and len(told) < 2 and (not told or time.monotonic() > told[0] + _AT_ONCE):
-                told.append(time.monotonic())
-                process.terminate()
+            if watch.enough and not told:
+                told = True
+                process.send_signal(_STOPPED)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_PAUSE)
     except BaseException:
