@@ -80,7 +80,9 @@ Result<> check_schedule(const OptimizerSpec& optimizer) {
     return ok();
   std::string all = Named<Schedule>::known();
   if (all == "none") all.clear();
-  for (const std::string_view known : kBuiltIn) all.append(all.empty() ? "" : ", ").append(known);
+  for (const std::string_view known : kBuiltIn)
+    if (known != "sampled")  // scripts alone write it
+      all.append(all.empty() ? "" : ", ").append(known);
   return Error(Code::kBadInput, "this program has no schedule \"" + name + "\", it has " + all +
                                     "; [optimizer].schedule");
 }

@@ -240,14 +240,16 @@ def names_that_are_not_here(place):
     for name, path, text in (
             ("schedule", edited(place, job, (r"\[optimizer\]", '[optimizer]\nschedule = "halvin"')),
              'this program has no schedule "halvin", it has constant, linear, cosine, step, one-cycle, warm-up-stable-decay,'
-             ' sampled, inverse-square-root; [optimizer].schedule'),
+             ' inverse-square-root; [optimizer].schedule'),
             ("optimizer", written(place, "optimizer.toml", own.replace("'adamw'", "'own'\nname = 'adagard'")),
              'this program has no optimizer "adagard", it has none; [optimizer].name'),
             ("model", written(place, "model.toml", own), 'this program has no model "lines", it has none; [model].name'),
-            ("script", written(place, "script.toml", script), f"no script {place.path('none.py')} here; [model].script")):
+            ("script", written(place, "script.toml", script), f"no script {place.path('none.py')} here; [model].script"),
+            ("group", edited(place, job, (r"\[optimizer\]", '[optimizer]\ngroups = [{ tensors = ["*.bais"] }]')),
+             "expected a name or pattern of wte.weight")):
         outs.append(place.path("out-of-" + name))
-        rows += [Row(f"check: {name}", ["check", path], 2, text),
-                 Row(f"run: {name}", ["run", path, "--out", outs[-1]], 2, text)]
+        rows += [Row(f"check: {name}", ["check", path], 2, text, "; reading " + path),
+                 Row(f"run: {name}", ["run", path, "--out", outs[-1]], 2, text, "; reading " + path)]
     check(rows)
     left = [out for out in outs if os.path.exists(out)]
     require(not left, f"left behind: {left}")

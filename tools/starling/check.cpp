@@ -11,7 +11,6 @@
 #include "core/base/keys.h"
 #include "core/data/dataset.h"
 #include "core/data/held_out.h"
-#include "core/job/groups.h"
 #include "core/job/job.h"
 #include "core/job/script_words.h"
 #include "kernels/device/device.h"
@@ -48,7 +47,7 @@ int check_keys(const std::string& file) {
 int check_job(const std::string& file) {
   const auto job = load_job(file);
   if (!job) return fail(job.error());
-  if (const auto here = check_names(job.value()); !here) return fail(here.error());
+  if (const auto here = check_names(job.value(), file); !here) return fail(here.error());
   const auto model = actors::make_model(job.value());
   if (!model) return fail(model.error());
   const auto data = Dataset::open(job.value());
@@ -77,8 +76,7 @@ int check_job(const std::string& file) {
                 static_cast<unsigned long long>(job.value().evaluate.every));
   }
   const Layout layout(model.value()->tensors());
-  if (const auto fit = check_groups(job.value().optimizer, layout.tensors()); !fit)
-    return fail(fit.error());
+  if (const auto fit = check_tensors(job.value(), layout, file); !fit) return fail(fit.error());
   const std::uint64_t there = memory_here();
   std::printf(
       "memory: a worker alone needs at least %s, each of four %s, and what a pass takes%s%s\n",

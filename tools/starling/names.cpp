@@ -1,12 +1,16 @@
 #include "tools/starling/names.h"
 
 #include <filesystem>
+#include <utility>
 
+#include "core/job/groups.h"
 #include "core/job/schedule.h"
+#include "core/job/script_words.h"
 #include "kernels/models/own.h"
 #include "kernels/optim/optimizer.h"
 
 namespace starling::tools {
+namespace {
 
 Result<> check_names(const Job& job) {
   STARLING_TRY(check_schedule(job.optimizer));
@@ -20,6 +24,23 @@ Result<> check_names(const Job& job) {
       return Error(Code::kBadInput, "no script " + python->script + " here; [model].script");
   }
   return ok();
+}
+
+Result<> of_file(Result<> checked, const std::string& file) {
+  if (checked) return ok();
+  if (is_described_by_script(file))
+    return Error(checked.error().code(), in_words_of_script(checked.error().text()));
+  return std::move(checked).error().in("reading " + file);
+}
+
+}  // namespace
+
+Result<> check_names(const Job& job, const std::string& file) {
+  return of_file(check_names(job), file);
+}
+
+Result<> check_tensors(const Job& job, const Layout& layout, const std::string& file) {
+  return of_file(check_groups(job.optimizer, layout.tensors()), file);
 }
 
 }  // namespace starling::tools

@@ -9,11 +9,10 @@
 #include "core/base/process_identity.h"
 #include "core/data/dataset.h"
 #include "core/formats/checkpoint_owner.h"
-#include "core/job/groups.h"
-#include "core/job/script_words.h"
 #include "kernels/device/device.h"
 #include "tools/starling/earlier_run.h"
 #include "tools/starling/memory.h"
+#include "tools/starling/names.h"
 #include "tools/starling/run_job.h"
 
 namespace starling::tools {
@@ -57,11 +56,7 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
   STARLING_TRY(model, actors::make_model(run.job));
   STARLING_TRY(kernels::check_device(run.job.isa));
   run.layout = std::make_shared<const Layout>(model->tensors());
-  if (const auto fit = check_groups(run.job.optimizer, run.layout->tensors()); !fit) {
-    const std::string& why = fit.error().text();
-    return Error(Code::kBadInput,
-                 is_described_by_script(options.job) ? in_words_of_script(why) : why);
-  }
+  STARLING_TRY(check_tensors(run.job, *run.layout, options.job));
   run.isa = model->isa();
   const std::uint32_t here = std::min(options.start.value_or(options.workers), options.workers);
   STARLING_TRY(enough_memory(run.job, *run.layout, options.workers, here, options.threads));

@@ -50,7 +50,7 @@ Result<Job> job_to_run(const RunOptions& options) {
     return Error(Code::kBadInput,
                  is_described_by_script(options.job) ? in_words_of_script(text) : text);
   }
-  STARLING_TRY(check_names(job));
+  STARLING_TRY(check_names(job, options.job));
   if (options.resume)
     return job_to_go_on(std::move(job), {options.steps.has_value(), options.peak_rate.has_value()});
   return job;
