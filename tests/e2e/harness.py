@@ -211,9 +211,8 @@ class Run:
                 self.kill(worker, number)
 
     def join(self, *options):
-        start = self.events("start")[0]
         joiner = subprocess.Popen(
-            [STARLING, "worker", "--join", start["address"], "--keys", start["keys"], *options],
+            [STARLING, "worker", "--join", self.out, *options],
             stdout=self.log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             cwd=os.path.dirname(self.out))  # where it saves the model
         self.joiners.append(joiner)

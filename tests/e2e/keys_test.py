@@ -265,6 +265,7 @@ def the_folder_of_a_run_has_no_key(place):
         pass  # the worker's
     keys = run.events("start")[0]["keys"]
     require(keys == run.out + ".keys" and os.stat(keys).st_mode & 0o777 == 0o700, keys)
+    require(f"another worker joins by: starling worker --join {run.out}\n" in run.text(), run.text())
     joined = run.join()
     wait_until(lambda: len(run.workers()) == 2, "a second worker")
     run.process.send_signal(signal.SIGINT)

@@ -20,6 +20,7 @@
 #include "tools/starling/local_workers.h"
 #include "tools/starling/prepared_run.h"
 #include "tools/starling/resume.h"
+#include "tools/starling/run_place.h"
 #include "tools/starling/sinks.h"
 #include "tools/starling/spectator.h"
 
@@ -105,6 +106,7 @@ class Run {
                    " of " + std::to_string(options_.workers) +
                    " begin here; training begins when " +
                    (options_.workers == 1 ? "it has joined" : "all have joined"));
+    spectator_.say("another worker joins by: " + join_command(run_.folder));
     STARLING_TRY(workers_.start(started_here()));
     STARLING_TRY(code, follow());
     return finish(code);
@@ -439,9 +441,9 @@ class Run {
   std::optional<event::Failed> failed_;
   std::optional<Version> checkpoint_;  // the newest that this run has completed
   Version reached_ = 0;
+  bool stopped_ = false;    // ended by the script that began this run, which goes on with it
   bool last_left_ = false;  // the last one to end did so when its notice was over
   bool not_saved_ = false;  // a member at the last step has no model
-  bool stopped_ = false;    // ended by the script that began this run, which goes on with it
   int last_status_ = 0;     // the worst of workers that ended by themselves
   std::optional<Clock::time_point> failed_at_;  // when one of ours could not begin
   std::optional<Clock::time_point> alone_at_;   // since when no worker of ours is left

@@ -115,13 +115,14 @@ void add_run(CLI::App& app, RunOptions& o) {
 void add_worker(CLI::App& app, WorkerCommand& o) {
   auto* sub = subcommand(app, "worker",
                          "Joins a job as one worker; SIGTERM, or its cloud, announces its leave.",
-                         "starling worker --join worker-3.token\n"
+                         "starling worker --join out\n"
+                         "  starling worker --join worker-3.token\n"
                          "  starling worker --join 10.0.0.1:7000 --keys keys");
   sub->add_option(
          "--join", o.join,
-         "a file with a join token (starling keys --split), the token itself, or where the "
-         "coordinators listen: host:port, for several with commas, in the order of the "
-         "keys")
+         "the folder of a run of this machine, a file with a join token (starling keys "
+         "--split), the token itself, or where the coordinators listen: host:port, for several "
+         "with commas, in the order of the keys")
       ->envname("STARLING_JOIN")
       ->required();
   sub->add_option("--keys", o.keys,

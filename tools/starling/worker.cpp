@@ -35,6 +35,7 @@
 #include "tools/starling/group.h"
 #include "tools/starling/memory.h"
 #include "tools/starling/model_file.h"
+#include "tools/starling/run_place.h"
 #include "tools/starling/spectator.h"
 #include "tools/starling/worker_life.h"
 
@@ -360,6 +361,11 @@ struct Door {
 };
 
 Result<Door> door_of(const WorkerCommand& command) {
+  if (std::error_code error; std::filesystem::is_directory(command.join, error)) {
+    STARLING_TRY(run, place_of_run(command.join, command.keys));
+    STARLING_TRY(key, TakenKey::take(run.keys, command.name));
+    return Door{std::move(run.addresses), std::move(key)};
+  }
   STARLING_TRY(text, join_text(command.join));
   if (is_join_token(text)) {
     if (!command.keys.empty())

@@ -446,7 +446,8 @@ def join(where: str, script: str, *, keys: Optional[str] = None, threads: int = 
     """Makes this machine a worker of a job that runs elsewhere, with its own copy of the script, until the job
     ends or the worker is told to go (SIGTERM).
 
-    where    a join token (`starling keys`), a file that holds one, or, with `keys`, the coordinators' addresses
+    where    the folder of a run of this machine, a join token (`starling keys`), a file that holds one, or, with `keys`,
+             the coordinators' addresses
     keys     file or folder of keys, where `where` is no token
     threads  processes that compute, one thread each
     command  further options of `starling worker`

@@ -1,0 +1,22 @@
+#pragma once
+// A RunPlace says where a worker joins a run of this machine, as the run's folder tells it.
+
+#include <string>
+
+#include "core/base/result.h"
+
+namespace starling::tools {
+
+struct RunPlace {
+  std::string addresses;  // of its coordinators
+  std::string keys;       // folder of split keys
+};
+
+// `keys`: instead of the run's own; may be empty.
+// Errors: kBadInput  there is no run in the folder, or it is over.
+Result<RunPlace> place_of_run(const std::string& folder, const std::string& keys);
+
+// Returns the command by which another worker joins that folder's run.
+std::string join_command(const std::string& folder);
+
+}  // namespace starling::tools
