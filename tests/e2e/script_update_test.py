@@ -113,12 +113,13 @@ train(paced, returning, **options)
     require(an_object == a_function, f"{an_object}, expected {a_function}")
     again = "train(paced, returning, out=os.environ['OUT'] + '2', steps=2{})\n"
     code, said = ended(written(place, "again.py", text + again.format("")), OUT=place.path("again"))
-    wanted = "build() returns the net that call 1 has trained, and workers would begin with it as it was before"
+    wanted = "build() returns the net that call 1 has trained, and this process has it as it was before: expected init="
     require(code == 2 and f"RESULT {a_function}" in said and wanted in said, f"{code}: {said}")
-    further = again.format(", init=starling.load(os.environ['OUT'])")
-    code, said = ended(written(place, "further.py", text + further), OUT=place.path("further"))
-    first = events(place.path("further2"), "step")[:1]
-    require(code == 0 and first and first[0]["loss"] < 0.5, f"{code}, {first}: {said}")
+    for name, further in (("init", again.format(", init=starling.load(os.environ['OUT'])")),
+                          ("load", "starling.load(os.environ['OUT'], NET)\n" + again.format(""))):
+        code, said = ended(written(place, f"{name}.py", text + further), OUT=place.path(name))
+        first = events(place.path(f"{name}2"), "step")[:1]
+        require(code == 0 and first and first[0]["loss"] < 0.5, f"{name}: {code}, {first}: {said}")
 
 
 main(groups_and_a_schedule_have_one_digest_through_a_kill, groups_and_a_schedule_go_on_from_a_checkpoint,

@@ -81,13 +81,9 @@ class Call:
         """In the process that a person has started."""
         self._net = weakref.ref(net)
 
-    def check_new(self, net: Any) -> None:
-        """Raises Refused where an earlier call has trained the net: workers have it as the script makes it."""
-        for call in self.made[:self.number - 1]:
-            if call._net() is net:
-                raise Refused(f"build() returns the net that call {call.number} has trained, and workers would begin with it"
-                              " as it was before; expected a new net, or init=starling.load(..) of what that call has come"
-                              " to")
+    def trainer_of(self, net: Any) -> int:
+        """The last earlier call that has trained the net, 0: none."""
+        return max((call.number for call in self.made[:self.number - 1] if call._net() is net), default=0)
 
     def record(self, most: int) -> str:
         """For processes that pass this call by; its evaluation if that takes at most so many bytes."""

@@ -89,8 +89,6 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
         if wanted and (remark := callbacks.check_for_command()):
             print(f"starling: {remark}", file=sys.stderr)
         net, data = _made(feed, init, options.seed)
-        if init is None:
-            call.check_new(net)
         options.batch_size = feed.taken.batch_size
         counted = options.count(len(data))
         options.settle(net)
@@ -100,7 +98,7 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
             options.held_out = len(options.validation.opened(feed.taken))
             options.validation.section(options.held_out, options.batch_size)  # raises Refused
             held_out = left_out(options.held_out, options.batch_size)
-        start = started(proof.of_state(init), module.outline(net))
+        start = started(proof.of_state(init), module.outline(net), call.trainer_of(net))
         script = replace(script, text=texts(script), call=call.number, at=call.at,
                          earlier=Call.records(call.number - 1), started=start.text())
     except Refused as why:

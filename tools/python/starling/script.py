@@ -180,13 +180,14 @@ class Start:
     weights: "tuple[float, float]" = (0.0, 0.0)  # module.outline() of build()'s net with that state
     machine: str = ""  # where that was
     time: float = 0.0  # [s] of that machine's clock
+    trained: int = 0   # the call that has trained this net before; 0: none
 
     def text(self) -> str:
         return json.dumps(asdict(self))
 
 
-def started(init: str, weights: "tuple[float, float]") -> Start:
-    return Start(init, weights, _machine(), time.time())
+def started(init: str, weights: "tuple[float, float]", trained: int) -> Start:
+    return Start(init, weights, _machine(), time.time(), trained)
 
 
 def start_of(script: Script) -> "Optional[Start]":
@@ -204,6 +205,9 @@ def check_start(script: Script, here: Start) -> None:
     if here.init != there.init:
         raise Refused(f"init is {'a state' if here.init else 'None'} in this process, and"
                       f" {'another one' if there.init else 'None'} where the script was started: {how}")
+    if there.trained and list(here.weights) != list(there.weights):  # a short training changes less than roundings may
+        raise Refused(f"build() returns the net that call {there.trained} has trained, and this process has it as it was"
+                      " before: expected init=starling.load(..) of what that call has come to, or a new net")
     most = 1e-3 * max(abs(here.weights[0]), abs(there.weights[0])) + 1e-30
     if any(not abs(a - b) <= most for a, b in zip(here.weights, there.weights)):
         raise Refused("build() gives a net with other parameters in this process than where the script was started:"
