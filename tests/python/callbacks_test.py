@@ -256,8 +256,8 @@ class Evaluated(Heard):
         self.evaluations = []
         self.callbacks.on_evaluate = self.evaluations.append
 
-    def watch(self, folder, resume=False):
-        watch = Watch(self.callbacks, folder.out, ("a", "b"), resume, evaluated=("accuracy",))
+    def watch(self, folder, resume=False, every=3):
+        watch = Watch(self.callbacks, folder.out, ("a", "b"), resume, evaluated=("accuracy",), every=every)
         watch.expect()
         return watch
 
@@ -305,6 +305,23 @@ def stop_is_asked_of_no_other_evaluation_or_metric_than_it_was(place):
         shutil.rmtree(folder.out)
 
 
+def stop_is_asked_of_evaluations_after_as_many_steps(place):
+    """A run that goes on has no evaluation of the step that it begins after, which one with its own number may have."""
+    folder = Folder(place)
+    watch = Evaluated(lambda record: False).watch(folder)
+    folder.put(evaluating(), step(0), step(1), step(2), evaluation(3), step(3))
+    told(watch)
+    watch.close()
+    for every in (4, 0):
+        try:
+            Evaluated(lambda record: False).watch(folder, resume=True, every=every)
+            raise AssertionError(f"{every} was taken")
+        except Refused as why:
+            require(f"evaluate_every is {every} here and was 3 in the run before" in str(why), str(why))
+    Evaluated(lambda record: False).watch(folder, resume=True).close()
+    Evaluated().watch(folder, resume=True, every=4).close()
+
+
 def who_goes_on_hears_the_evaluation_of_the_step_before(place):
     folder, asked = Folder(place), []
     first = Evaluated(lambda r: asked.append((r.step, r.evaluation is not None)))
@@ -339,5 +356,6 @@ main(steps_come_once_and_in_order_whatever_the_order_of_lines, records_have_name
      steps_that_a_run_does_otherwise_are_told_anew, what_a_function_raises_is_told_again_to_who_goes_on,
      stop_is_asked_of_every_step_and_nothing_is_told_after, stop_is_asked_of_no_others_than_it_was,
      a_step_has_its_evaluation_which_comes_with_the_next_one,
-     stop_is_asked_of_no_other_evaluation_or_metric_than_it_was, who_goes_on_hears_the_evaluation_of_the_step_before,
+     stop_is_asked_of_no_other_evaluation_or_metric_than_it_was, stop_is_asked_of_evaluations_after_as_many_steps,
+     who_goes_on_hears_the_evaluation_of_the_step_before,
      only_checkpoints_beyond_the_end_go)

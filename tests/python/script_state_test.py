@@ -150,6 +150,22 @@ def what_a_loss_leaves_changed_is_named(place):
         refused(place, name, wrong + "train(wrong)\n", line)
 
 
+def what_an_evaluation_leaves_changed_is_named(place):
+    for name in ("clamped", "replaced", "exchanged", "buffer", "teacher"):
+        text, wanted = IN_A_LOSS[name]
+        process = Process(written(place, f"evaluating-{name}.py",
+                                  HEAD + text + "train(validation=build()[1], evaluate=wrong)\n"))
+        try:
+            process.passes(1)
+            value = process.evaluate(0)
+        except Raised as why:
+            require(wanted.replace("the loss", "the evaluation") in str(why), f"{name}: {why}")
+        else:
+            require(False, f"{name}: {value}")
+        finally:
+            process.close()
+
+
 def what_a_loop_says_twice_is_refused(place):
     for name, (wrong, line) in IN_A_LOOP.items():
         refused(place, name, f"""
@@ -322,6 +338,7 @@ def first(net):
 if __name__ == "__main__":
     main(a_metric_is_one_number,
          what_a_loss_leaves_changed_is_named,
+         what_an_evaluation_leaves_changed_is_named,
          what_a_loop_says_twice_is_refused,
          what_cannot_be_trained_is_named,
          what_cannot_be_compared_at_the_start_is_named,

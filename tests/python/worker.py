@@ -104,6 +104,10 @@ class Process:
                 self.parameters[i] -= array.array("f", [0.01 * value])[0]
         return found
 
+    def evaluate(self, step, samples=SAMPLES):
+        """The loss of a held-out batch."""
+        return struct.unpack_from("<d", self.ask(self._pass(b"e", step, samples)))[0]
+
     def close(self):
         self._socket.close()
         os.close(self._lifeline)

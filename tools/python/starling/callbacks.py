@@ -134,7 +134,8 @@ class Watch:
     waits for what the functions do."""
 
     def __init__(self, callbacks: Callbacks, out: str, metrics: "Sequence[str]", resume: bool,
-                 writers: "Sequence[logs.Writer]" = (), evaluated: "Sequence[str]" = ()) -> None:
+                 writers: "Sequence[logs.Writer]" = (), evaluated: "Sequence[str]" = (), every: "Optional[int]" = None) -> None:
+        """every: steps from one evaluation to the next, 0: none; it is compared with that of the runs before."""
         self._callbacks, self._out, self._metrics, self._evaluated = callbacks, out, metrics, evaluated
         self._told = Told(out, resume)
         self._writers = tuple(writers)
@@ -157,12 +158,16 @@ class Watch:
         for writer in self._writers:
             writer.begin(self._told, resume)
         if resume and callbacks.stop is not None:
-            self._ask_history()
+            self._ask_history(every)
 
-    def _ask_history(self) -> None:
+    def _ask_history(self, every: "Optional[int]") -> None:
         late: "Optional[StepEvent]" = None
         for start, event in history(self._out, with_last=True):
             course = self._course_of(start)
+            if every is not None and course.every != every:
+                raise Refused(f"evaluate_every is {every} here and was {course.every} in the run before (0: no held-out data),"
+                              " and stop is asked of records that have evaluations: go on with that, or begin anew, in"
+                              " another out= and checkpoint=")
             step = course.step(event)
             if late is not None:
                 self._ask(late)

@@ -396,7 +396,7 @@ class Server:
         self._before(seed, step, m)
         if self._loaders is not None:
             self._loaders.asked(seed, step, m)
-        self._open = False
+        self._open, self._kept.by = False, "the evaluation"
         modes = [(one, one.training) for one in self.net.modules()]
         self.net.eval()
         try:
@@ -424,7 +424,7 @@ class Server:
                 for (_, p), (weight, _) in zip(self._trained, self._views):
                     p.copy_(weight)
         self._step = (seed, step)
-        self._open = True
+        self._open, self._kept.by = True, "the loss"
         self._versions = self._counted()
         if self._first is not None:
             self._given = self._contents()
@@ -467,7 +467,7 @@ class Server:
                 self._views[i][1].zero_()
 
     def _changed(self, i: int, how: str) -> Exception:
-        return self._module.Refused(f"the loss has changed parameter {self._trained[i][0]}{how}; only the job's"
+        return self._module.Refused(f"{self._kept.by} has changed parameter {self._trained[i][0]}{how}; only the job's"
                                     " optimizer may")
 
     def _compare_parameters(self) -> None:

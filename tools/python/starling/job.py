@@ -161,7 +161,8 @@ def _watching(callbacks: Callbacks, options: Options, out: str, resume: bool, wr
               run: "Callable[[Optional[int], Optional[Watch]], tuple[int, bool]]") -> int:
     """Runs the command and tells the functions of it; once more, from the checkpoint before, where workers were further
     than the step at which stop was true. Returns the exit code."""
-    with contextlib.closing(Watch(callbacks, out, options.metrics, resume, writers, options.evaluated())) as watch:
+    with contextlib.closing(Watch(callbacks, out, options.metrics, resume, writers, options.evaluated(),
+                                  options.evaluates_every())) as watch:
         while True:
             end = watch.end
             if end is not None:

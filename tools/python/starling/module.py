@@ -180,6 +180,7 @@ class Kept:
 
     def __init__(self, net: nn.Module) -> None:
         self._net = net
+        self.by = "the loss"  # what is called in the pass
         self._modules = list(net.named_modules())
         self._modes = self._training()
         self._parameters = [(module._parameters, key, p, p is not None and p.requires_grad, f"{name}.{key}" if name else key)
@@ -227,10 +228,10 @@ class Kept:
         for places, key, p, trained, name in self._parameters:
             now = places.get(key)
             if now is not p:
-                raise Refused(f"the loss has put another tensor in the place of parameter {name}; only the job's"
+                raise Refused(f"{self.by} has put another tensor in the place of parameter {name}; only the job's"
                               " optimizer may change it")
             if p is not None and p.requires_grad != trained:
-                raise Refused(f"the loss has set requires_grad of parameter {name} to {p.requires_grad}, which would"
+                raise Refused(f"{self.by} has set requires_grad of parameter {name} to {p.requires_grad}, which would"
                               " differ from worker to worker; say in build() what is trained")
         for i, (before, after) in enumerate(zip(self._known, self._versions())):
             if not self._as_before(i, before, after):
@@ -239,13 +240,13 @@ class Kept:
                 if isinstance(owner, nn.modules.batchnorm._BatchNorm) and key in owner._buffers:
                     raise Refused(_moving_statistics(self._net, module, owner))
                 raise Refused(
-                    f"the loss has changed {what} of {module_text(self._net, module)}, which would differ from worker"
+                    f"{self.by} has changed {what} of {module_text(self._net, module)}, which would differ from worker"
                     " to worker; compute with what is constant, or make it a parameter that is trained")
         for (name, module), before, now in zip(self._modules, self._modes, self._training()):
             if before != now:
                 raise Refused(
-                    f"the loss has left {module_text(self._net, name)} in {'train' if now else 'eval'}() mode, which"
-                    " would differ from worker to worker; set modes in build(), or back before the loss ends")
+                    f"{self.by} has left {module_text(self._net, name)} in {'train' if now else 'eval'}() mode, which"
+                    f" would differ from worker to worker; set modes in build(), or back before {self.by} ends")
 
 
 def refuse_other_optimizers() -> None:

@@ -250,6 +250,10 @@ class Options:
         """Names of what an evaluation measures beside the loss."""
         return [] if self.validation is None else list(self.validation.metrics or ())
 
+    def evaluates_every(self) -> int:
+        """0: it has no held-out data."""
+        return 0 if self.validation is None else int(self.validation.every or EVERY)
+
     def scalars_evaluated(self) -> "list[str]":
         """Names of what log= writes of an evaluation."""
         return [] if self.validation is None else [f"validation.{name}" for name in ("loss", *self.evaluated())]

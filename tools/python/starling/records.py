@@ -145,7 +145,7 @@ class Course:
     def __init__(self, start: "Mapping[str, Any]", metrics: "Sequence[str]", evaluated: "Sequence[str]" = ()) -> None:
         self.begins = int(start["from"])
         self._metrics, self._evaluated = tuple(metrics), tuple(evaluated)
-        self._every = int(_section(start["job"], "evaluate").get("every", "0"))
+        self.every = int(_section(start["job"], "evaluate").get("every", "0"))
         self._samples = int(start["samples"])
         self._per_step = int(start["micro_batches"]) * int(start["sequences"])
         self._steps = int(start["steps"])
@@ -167,7 +167,7 @@ class Course:
 
     def lacks(self, step: StepEvent) -> bool:
         """Whether an evaluation is due after it that is not there: it comes with the step after it, or with the end."""
-        return step.evaluation is None and self._every > 0 and (step.step % self._every == 0 or step.step == self._steps)
+        return step.evaluation is None and self.every > 0 and (step.step % self.every == 0 or step.step == self._steps)
 
     def passes(self, steps: int) -> int:
         """That are over after so many steps."""
