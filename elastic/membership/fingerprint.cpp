@@ -14,7 +14,9 @@ struct Part {
 constexpr std::array kParts = {
     Part{"isa", "another instruction set, or another version of what computes"},
     Part{"script", ""},  // meaning_of_script()
-    Part{"data", "other data, or other values of what a script does not train"},
+    // The digest of a script's data is of its held-out data too, and theirs is 0.
+    Part{"data", "other data or held-out data, or other values of what a script does not train"},
+    Part{"held-out data", "other held-out data"},
     Part{"weights", "other first parameters: another build(), or another library"},
     Part{"first gradient",
          "another script or other data, or a processor or library that computes otherwise"},
@@ -103,6 +105,7 @@ bool other_script_alone(const std::string& here, const std::string& there) {
     const auto& [name, meaning] = kParts[i];
     const bool equal = mine[i] == theirs[i];
     if (name == "isa" || name == "starling") continue;  // for people, not compared
+    if (name == "held-out data" && equal) continue;     // not every job has them
     if (mine[i].empty() || theirs[i].empty()) return false;
     if (name == "script")
       other_script = !equal;

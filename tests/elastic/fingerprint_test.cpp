@@ -18,7 +18,8 @@ TEST_CASE("fingerprints: the parts that differ are named, and the first says wha
        "first gradient 81 here, 5c there: another script or other data, or a processor or library "
        "that computes otherwise"},
       {"data 3a", "data 9f",
-       "data 9f here, 3a there: other data, or other values of what a script does not train"},
+       "data 9f here, 3a there: other data or held-out data, or other values of what a script does "
+       "not train"},
       {"AVX2", "AVX512",
        "isa python 3.11.7, torch 2.15.0, AVX512 here, python 3.11.7, torch 2.15.0, AVX2 there: "
        "another instruction set, or another version of what computes"},
@@ -26,8 +27,11 @@ TEST_CASE("fingerprints: the parts that differ are named, and the first says wha
        "starling 0.1.0, gcc 12.2.0, glibc 2.39 here, 0.1.0, gcc 12.2.0, glibc 2.36 there: another "
        "build of this program"},
       {"data 3a, weights 4b", "data 9f, weights 7",
-       "data 9f here, 3a there; weights 7 here, 4b there: other data, or other values of what a "
-       "script does not train"},
+       "data 9f here, 3a there; weights 7 here, 4b there: other data or held-out data, or "
+       "other values of what a script does not train"},
+      {"data 3a", "data 9f, held-out data 1",
+       "data 9f here, 3a there; held-out data 1 here, none there: other data or held-out data, or "
+       "other values of what a script does not train"},
       {"script 1f2e, ", "",
        "script none here, 1f2e there: another text of the script, or other modules beside it, or "
        "other "
@@ -41,7 +45,17 @@ TEST_CASE("fingerprints: the parts that differ are named, and the first says wha
   CHECK(fingerprint_differences(group, group) ==
         "the loss of the first micro-batch; all else is equal, " + group);
   CHECK(fingerprint_differences("", "data 1") ==
-        "data none here, 1 there: other data, or other values of what a script does not train");
+        "data none here, 1 there: other data or held-out data, or other values of what a script "
+        "does not train");
+}
+
+TEST_CASE("fingerprints: held-out data are told apart from the data that are trained on") {
+  const std::string group = "data 3a, held-out data 00, weights 4b";
+  CHECK(fingerprint_differences("data 9f, held-out data 00, weights 4b", group) ==
+        "data 9f here, 3a there: other data or held-out data, or other values of what a script "
+        "does not train");
+  CHECK(fingerprint_differences("data 3a, held-out data 1f, weights 4b", group) ==
+        "held-out data 1f here, 00 there: other held-out data");
 }
 
 TEST_CASE("fingerprints: the script's own text is told from those of the modules beside it") {
@@ -80,6 +94,7 @@ TEST_CASE("fingerprints: another script alone, whatever the build is called") {
                       {"1f, data 3a, weights 4b", "2f, data 3a, weights 4c", false},
                       {"weights 4b, first gradient 5c", "weights 4b, first gradient 5d", false},
                       {"steps 6d", "steps 6e", false},
+                      {"1f, data 3a", "2f, data 3a, held-out data 1", false},
                       {"script 1f, ", "", false},
                       {"script 1f, data 3a, ", "script 2f, ", false},
                       {"gcc 12.2.0", "gcc 13", false},

@@ -380,8 +380,8 @@ TEST_CASE("leader: who came first and is gone does not say what bits the group c
   one.come(1, /*fingerprint=*/66);
   one.come(2, 7);
   CHECK(one.refused(2) ==
-        "this worker computes other bits than the group (1): data 7 here, 66 there: other data, or "
-        "other values of what a script does not train");
+        "this worker computes other bits than the group (1): data 7 here, 66 there: other data or "
+        "held-out data, or other values of what a script does not train");
   SUBCASE("it died") {
     one.die(1);
   }
