@@ -98,6 +98,28 @@ def torchs_optimizer_is_as_ours_and_harmless_options_are_said(place):
     require("starling: foreach=True of torch.optim.SGD changes nothing here" in said, said)
 
 
+def what_no_loss_reaches_changes_by_weight_decay_alone(place):
+    """As docs/pytorch.md says: torch would leave it out of the step."""
+    text = HEAD + """
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.unused = torch.nn.Parameter(torch.zeros(4))
+        with torch.no_grad():
+            self.unused.fill_(1.0)
+
+for decay in (0.25, 0.0):
+    train(build=lambda: (Net(), build()[1]), schedule="constant",
+          optimizer=lambda net: torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=decay))
+    print("UNUSED", *starling.load(os.environ["OUT"])["unused"].tolist())
+    os.environ["OUT"] += "2"
+"""
+    code, said = ended(written(place, "unused.py", text), OUT=place.path("unused"))
+    found = [list(map(float, line.split()[1:])) for line in said.splitlines() if line.startswith("UNUSED")]
+    require(code == 0 and len(found) > 1, f"{code}: {said}")
+    require(all(abs(value - 0.975 ** 8) < 1e-5 for value in found[0]) and found[-1] == [1.0] * 4, f"{found}")
+
+
 def an_optimizer_object_is_of_the_net_that_build_returns(place):
     """Another training of that net has to say where it begins."""
     a_function = result(written(place, "function.py", TRAIN), OUT=place.path("function"))
@@ -124,4 +146,5 @@ train(paced, returning, **options)
 
 main(groups_and_a_schedule_have_one_digest_through_a_kill, groups_and_a_schedule_go_on_from_a_checkpoint,
      a_sampled_schedule_ends_with_its_steps, what_cannot_be_is_told_in_one_line,
-     torchs_optimizer_is_as_ours_and_harmless_options_are_said, an_optimizer_object_is_of_the_net_that_build_returns)
+     torchs_optimizer_is_as_ours_and_harmless_options_are_said,
+     what_no_loss_reaches_changes_by_weight_decay_alone, an_optimizer_object_is_of_the_net_that_build_returns)
