@@ -117,6 +117,9 @@ def a_groups_rate_is_beside_the_one_that_the_optimizer_was_given(place):
     for _ in range(2):  # it is left as it was, without a scheduler
         for schedule in (one_cycle, halving, "linear"):
             require_keys(section(optimizer, schedule, groups), groups=expected)
+    optimizer = AdamW(NET.parameters(), lr=Written(3e-4), weight_decay=0)
+    for _ in range(2):
+        require_keys(section(optimizer, Writing, groups), peak_rate=1.5e-4, groups=expected)
     require_keys(section(both(halving), lambda _: made[0], groups), peak_rate=1.5e-4, groups=expected)
     require_keys(section(both(one_cycle), lambda _: made[0]), groups=None)
     refused(both(one_cycle), {"schedule": lambda _: made[0], "groups": groups}, "groups['b*']'s lr is a rate beside the"
@@ -124,6 +127,29 @@ def a_groups_rate_is_beside_the_one_that_the_optimizer_was_given(place):
     for schedule in (None, "linear", starling.Schedule("cosine"), lambda step: 0.5):
         refused(both(halving), {"schedule": schedule}, "a scheduler is attached to the optimizer, which changes its rate,"
                 " and is not given: schedule= takes it")
+
+
+class Written:
+    """In the place of a rate that is a tensor."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __float__(self):
+        return self.value
+
+
+class Writing(LambdaLR):
+    """It writes into a rate that is a tensor, as torch's own."""
+
+    def __init__(self, optimizer):
+        for group in optimizer.param_groups:
+            group["initial_lr"] = float(group["lr"])
+        super().__init__(optimizer, lambda k: 0.5 ** (k + 1))
+
+    def _set(self):
+        for group in self.optimizer.param_groups:
+            group["lr"].value = group["initial_lr"] * self.lr_lambda(self.last_epoch)
 
 
 class Cycling(LambdaLR):

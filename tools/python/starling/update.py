@@ -331,7 +331,7 @@ def _of_made(given: "Callable[[Any], Any]", update: Update, failure: str, steps:
     if optimizer is None:
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=float(update.optimizer.rate))
     groups = optimizer.param_groups
-    before, fixed = [dict(group) for group in groups], _fixed(groups)
+    before, fixed = _as_now(groups), _fixed(groups)
     try:
         scheduler = given(optimizer)
     except Exception as why:
@@ -366,6 +366,11 @@ def _fixed(groups: "list[dict[str, Any]]") -> "list[dict[str, Any]]":
     return [{key: value for key, value in group.items() if key in _MAPPED and key != "lr"} for group in groups]
 
 
+def _as_now(groups: "list[dict[str, Any]]") -> "list[dict[str, Any]]":
+    """A scheduler writes into a rate that is a tensor."""
+    return [{**group, "lr": copy.deepcopy(group["lr"])} for group in groups]
+
+
 def _steps_made(scheduler: Any) -> int:
     """A ChainedScheduler counts none itself."""
     if hasattr(scheduler, "last_epoch"):
@@ -382,7 +387,7 @@ def _of_scheduler(scheduler: Any, steps: int, fixed: "list[dict[str, Any]]") -> 
     if _steps_made(scheduler) != 0:
         raise Refused(f"the {name} has made {_steps_made(scheduler)} steps already; give one that is new")
     _check_fixed(name, fixed, groups)
-    before = [(group, dict(group)) for group in groups]
+    before = _as_now(groups)
     state = copy.deepcopy(scheduler.state_dict())
     rates: "list[list[float]]" = [[] for _ in groups]
     with warnings.catch_warnings():
@@ -398,7 +403,7 @@ def _of_scheduler(scheduler: Any, steps: int, fixed: "list[dict[str, Any]]") -> 
                 raise Refused(f"{name} has raised {type(why).__name__} at step {step + 1} of {steps}: {_once(why)}; a"
                               " scheduler makes a step for each of the job's") from None
             _check_fixed(name, fixed, groups)
-        for group, values in before:
+        for group, values in zip(groups, before):
             group.update(values)
         scheduler.load_state_dict(state)
     return rates
