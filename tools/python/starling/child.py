@@ -396,8 +396,9 @@ class Server:
         self._before(seed, step, m)
         if self._loaders is not None:
             self._loaders.asked(seed, step, m)
-        self._open, self._kept.by = False, "the evaluation"
+        self._open = False
         modes = [(one, one.training) for one in self.net.modules()]
+        self._kept.by = "the evaluation"
         self.net.eval()
         try:
             with self._torch.no_grad():
