@@ -124,7 +124,8 @@ def a_groups_rate_is_beside_the_one_that_the_optimizer_was_given(place):
     require_keys(section(both(one_cycle), lambda _: made[0]), groups=None)
     refused(both(one_cycle), {"schedule": lambda _: made[0], "groups": groups}, "groups['b*']'s lr is a rate beside the"
             " optimizer's own, which a scheduler has changed before it was given")
-    for schedule in (None, "linear", starling.Schedule("cosine"), lambda step: 0.5):
+    require_keys(section(both(halving), lambda step: 0.5), peak_rate=0.5)  # which says every rate
+    for schedule in (None, "linear", starling.Schedule("cosine")):
         refused(both(halving), {"schedule": schedule}, "a scheduler is attached to the optimizer, which changes its rate,"
                 " and is not given: schedule= takes it")
 

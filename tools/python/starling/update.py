@@ -312,7 +312,6 @@ def _sampled(given: Any, update: Update, steps: int) -> "list[list[float]]":
         except Exception as why:
             return _of_made(given, update, f"schedule(0) has raised {type(why).__name__}: {_once(why)}", steps)
         if not _is_scheduler(first):
-            _check_not_attached(update)
             return [_of_function(given, steps)]
         given = first
     if given.optimizer is not update.torch:
@@ -378,14 +377,16 @@ def _steps_made(scheduler: Any) -> int:
     return max(map(_steps_made, getattr(scheduler, "_schedulers", ())), default=0)
 
 
-def _of_scheduler(scheduler: Any, steps: int, fixed: "list[dict[str, Any]]") -> "list[list[float]]":
-    """Steps it through all steps of the job, and back. fixed: of the groups, before the scheduler was made."""
+def _of_scheduler(scheduler: Any, steps: int, fixed: "Optional[list[dict[str, Any]]]" = None) -> "list[list[float]]":
+    """Steps it through all steps of the job, and back. fixed: of the groups, before the scheduler was made, if that is
+    known."""
     name, groups = type(scheduler).__name__, scheduler.optimizer.param_groups
     if name == "ReduceLROnPlateau":
         raise Refused("schedule is a ReduceLROnPlateau, which waits for what the training comes to; expected a function"
                       " of the step")
     if _steps_made(scheduler) != 0:
         raise Refused(f"the {name} has made {_steps_made(scheduler)} steps already; give one that is new")
+    fixed = _fixed(groups) if fixed is None else fixed
     _check_fixed(name, fixed, groups)
     before = _as_now(groups)
     state = copy.deepcopy(scheduler.state_dict())
