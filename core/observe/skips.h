@@ -1,7 +1,7 @@
 #pragma once
 // Skips makes the warnings of steps that were skipped because a micro-batch of each was not finite:
-// a run that has diverged goes on skipping for ever. It belongs to the observer of a whole run, as a
-// leader is told of no step before it led, and of some steps that the leader before it has told.
+// a run that has diverged goes on skipping for ever. It belongs to the observer of a whole run:
+// a new leader hears of no step before its term, and of some steps that the last leader has told.
 //
 // Threads: none; a value that belongs to the observer.
 
@@ -19,7 +19,7 @@ class Skips {
   // With on_nonfinite = "stop" the end names the step, so there is no warning.
   explicit Skips(const Job& job) : warns_(job.on_nonfinite != NonFinite::kStop) {}
 
-  // Takes an event in the order in which they are told. Returns a warning for the first skipped step,
+  // Takes the events of a run in their order. Returns a warning for the first skipped step in a row,
   // and then for ten times as many in a row each time.
   std::optional<event::Warning> take(const Event& event);
 

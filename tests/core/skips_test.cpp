@@ -15,7 +15,7 @@ event::StepPassed step_of(Version version, bool skipped) {
   return step;
 }
 
-// Goal: each skipped step is told at most once, whoever tells it, and the rest of its row counts on.
+// Goal: a skipped step is told once at most, by whichever leader, and the rest of its row counts on.
 // Method: a table of rows of steps, each with the begins of the warnings that follow.
 TEST_CASE("skips: the first skipped step, and the tenth and hundredth in a row, are told once") {
   struct Case {

@@ -6,9 +6,7 @@ late, when the others may have voted.
 The flipped copy (an owner's or a replica's, in turn), the worker and the step are drawn from the seed.
 """
 import argparse
-import random
 import sys
-import time
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("starling")
@@ -17,7 +15,7 @@ arguments.add_argument("--seed", type=int, default=1)
 OPTIONS = arguments.parse_args()
 sys.argv[1:] = [OPTIONS.starling]
 
-from harness import Failed, Place, require, sabotage, same  # noqa: E402
+from harness import Place, drawn_runs, require, sabotage, same  # noqa: E402
 
 WORKERS, STEPS = 4, 240
 
@@ -40,27 +38,11 @@ def one(place, job, quiet, kind, dice):
 
 
 def main():
-    passed = failed = 0
     place = Place()
     job = place.job(steps=STEPS, replicas=1)
     quiet = place.quiet(job)
-    for i in range(OPTIONS.runs):
-        dice = random.Random(OPTIONS.seed * 1000003 + i)
-        begun = time.monotonic()
-        try:
-            print(f"ok      {i}: {one(place, job, quiet, ('flip-owned', 'flip-copy')[i % 2], dice)}"
-                  f" ({time.monotonic() - begun:.1f} s)", flush=True)
-            passed += 1
-        except Failed as error:
-            failed += 1
-            print(f"FAILED  {i}, seed {OPTIONS.seed}: {error}", flush=True)
-    try:
-        place.close()
-    except Failed as error:
-        failed += 1
-        print(f"FAILED  {error}")
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
+    drawn_runs(place, OPTIONS.runs, OPTIONS.seed,
+               lambda i, dice: one(place, job, quiet, ("flip-owned", "flip-copy")[i % 2], dice))
 
 
 main()

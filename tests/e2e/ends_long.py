@@ -10,12 +10,10 @@ import contextlib
 import glob
 import json
 import os
-import random
 import shlex
 import signal
 import subprocess
 import sys
-import time
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("starling")
@@ -24,7 +22,7 @@ arguments.add_argument("--seed", type=int, default=1)
 OPTIONS = arguments.parse_args()
 sys.argv[1:] = [OPTIONS.starling]
 
-from harness import PATIENCE, Failed, Place, processes_naming, require, with_checkpoints  # noqa: E402
+from harness import PATIENCE, Place, drawn_runs, processes_naming, require, with_checkpoints  # noqa: E402
 
 MORE = 10  # steps after the last checkpoint
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -106,25 +104,9 @@ def one(place, undisturbed, dice):
 
 
 def main():
-    passed = failed = 0
     place = Place()
     undisturbed = Undisturbed(place)
-    for i in range(OPTIONS.runs):
-        dice = random.Random(OPTIONS.seed * 1000003 + i)
-        begun = time.monotonic()
-        try:
-            print(f"ok      {i}: {one(place, undisturbed, dice)} ({time.monotonic() - begun:.1f} s)", flush=True)
-            passed += 1
-        except (Failed, subprocess.TimeoutExpired) as error:
-            failed += 1
-            print(f"FAILED  {i}, seed {OPTIONS.seed}: {error}", flush=True)
-    try:
-        place.close()
-    except Failed as error:
-        failed += 1
-        print(f"FAILED  {error}")
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
+    drawn_runs(place, OPTIONS.runs, OPTIONS.seed, lambda _, dice: one(place, undisturbed, dice))
 
 
 main()

@@ -322,6 +322,27 @@ def same_so_far(place, run, job):
     run.verify_ledger("--partial")
 
 
+def drawn_runs(place, runs, seed, one):
+    """For the programs of the long suite: calls one(number, dice) -> text so many times, each with dice of its own from
+    the seed, prints how each ended and `N passed, N failed`, and ends the process with 1 if any failed."""
+    passed = failed = 0
+    for i in range(runs):
+        dice, begun = random.Random(seed * 1000003 + i), time.monotonic()
+        try:
+            print(f"ok      {i}: {one(i, dice)} ({time.monotonic() - begun:.1f} s)", flush=True)
+            passed += 1
+        except (Failed, subprocess.TimeoutExpired) as error:
+            failed += 1
+            print(f"FAILED  {i}, seed {seed}: {error}", flush=True)
+    try:
+        place.close()
+    except Failed as error:
+        failed += 1
+        print(f"FAILED  {error}")
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
 def main(*tests):
     failed = skipped = 0
     for test in tests:
