@@ -106,7 +106,7 @@ def a_data_loader_is_what_it_says(place):
     plain = written(place, "plain.py", DATA + "train(drawing, drawn, batch_size=5)\n")
     wanted = result(plain, READERS=place.path("plain"), OUT=place.path("plain-out"))
     source = DATA + "train(drawing, net, data=DataLoader(Drawn(), 5, {}), batch_size=None)\n"
-    shuffled = written(place, "shuffled.py", source.format("shuffle=True, num_workers=1, worker_init_fn=lambda i: print('BEGUN', i)"))
+    shuffled = written(place, "shuffled.py", source.format("shuffle=True, num_workers=1, worker_init_fn=lambda i: os.write(1, b'BEGUN %d\\n' % i)"))
     code, said = ended(shuffled, READERS=place.path("shuffled"), OUT=place.path("shuffled-out"))
     require(code == 0 and wanted in said and said.count("BEGUN 0") == 2, said)
     require(len(readers_in(place.path("shuffled"))[0]) == 1, "no loader process")
