@@ -32,6 +32,7 @@ Found found(const OptimizerSpec& optimizer, const std::vector<TensorPlace>& tens
     const auto set = [&](std::size_t tensor) {
       of_each[tensor].rate_factor = group.rate_factor.value_or(of_each[tensor].rate_factor);
       of_each[tensor].weight_decay = group.weight_decay.value_or(of_each[tensor].weight_decay);
+      of_each[tensor].statistics |= group.statistics;
     };
     for (const std::string& text : group.tensors) {
       bool one = false;
@@ -48,7 +49,8 @@ Found found(const OptimizerSpec& optimizer, const std::vector<TensorPlace>& tens
       if (!one && all.unmatched == nullptr) all.unmatched = &text;
     }
   }
-  for (const UpdateGroup& group : of_each) {
+  for (UpdateGroup& group : of_each) {
+    if (group.statistics) group = {.rate_factor = 1, .weight_decay = 0, .statistics = true};
     const auto it = std::find(all.groups.begin(), all.groups.end(), group);
     all.of_tensor.push_back(static_cast<std::size_t>(it - all.groups.begin()));
     if (it == all.groups.end()) all.groups.push_back(group);

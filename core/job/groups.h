@@ -16,6 +16,10 @@ namespace starling {
 struct UpdateGroup {
   double rate_factor = 1;
   double weight_decay = 0;
+  // Running statistics of what the model computes (BatchNorm's): their gradient is the difference, old less
+  // new, and the step subtracts the mean of it. No rate, decay, clipping or moment changes it, and the
+  // gradient's norm is without it.
+  bool statistics = false;
   bool operator==(const UpdateGroup&) const = default;
 };
 inline constexpr std::size_t kGroupsMax = 64;  // of different ones

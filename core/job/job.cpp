@@ -48,6 +48,7 @@ std::string groups_line(const std::vector<GroupSpec>& groups) {
     all += (all.empty() ? "{ tensors = [" : ", { tensors = [") + names + "]";
     if (group.rate_factor) all += ", rate_factor = " + number_text(*group.rate_factor);
     if (group.weight_decay) all += ", weight_decay = " + number_text(*group.weight_decay);
+    if (group.statistics) all += ", statistics = true";
     all += " }";
   }
   return groups.empty() ? "" : "groups = [" + all + "]\n";

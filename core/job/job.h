@@ -20,6 +20,7 @@ struct GroupSpec {
   std::vector<std::string> tensors;    // names, or patterns of them: "*.bias" (core/job/groups.h)
   std::optional<double> rate_factor;   // times the step's learning rate
   std::optional<double> weight_decay;  // of all its tensors, whatever their dimensions
+  bool statistics = false;             // no parameters: UpdateGroup::statistics
   bool operator==(const GroupSpec&) const = default;
 };
 

@@ -80,6 +80,9 @@ GroupSpec read_group(Section s, OptimizerKind kind) {
     s.refuse({"weight_decay"}, "to kind \"adam\"");
   else if (s.has("weight_decay"))
     s.number("weight_decay", group.weight_decay.emplace(), 0, 1000);
+  s.boolean("statistics", group.statistics);
+  if (group.statistics)
+    s.refuse({"rate_factor", "weight_decay"}, "to statistics, which no rate and no decay changes");
   s.finish();
   return group;
 }

@@ -23,6 +23,15 @@ __device__ void update_block(const ApplyJob& job, std::uint32_t block,
   const std::size_t at = element_of(block);
   float w[kEach], first[kEach];
   load(job.weights + at, w);
+  if (job.numbers.groups[group].statistics) {
+    for (std::uint32_t i = 0; i < kEach; ++i) {
+      if (place(i) >= used) continue;
+      statistic(gradient[i], w[i]);
+      w[i] = as_on_host(w[i]);
+    }
+    store(job.weights + at, w);
+    return;
+  }
   load(job.first + at, first);
   if (job.numbers.sgd) {
     const SgdNumbers numbers = sgd_numbers(job.numbers, group);

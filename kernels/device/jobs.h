@@ -90,7 +90,7 @@ struct WideJob {
 struct SquaresJob {
   const std::int32_t* totals;
   const std::int16_t* exponents;
-  const std::uint16_t* used;  // [blocks], real elements
+  const std::uint16_t* used;  // [blocks], elements that count
   WideMeans wide;
   std::uint32_t micro_batches;
   Segments segments;
@@ -105,6 +105,7 @@ struct GroupNumbers {
   float rate;   // AdamW, Adam: with the correction of the first moment; SGD
   float decay;  // AdamW, Adam: the part of a weight that stays; SGD: of a weight, to its gradient
   double own_rate, own_decay;  // of an application's optimizer
+  bool statistics;             // the mean is subtracted as it is, whatever the optimizer
 };
 inline constexpr std::uint32_t kUpdateGroupsMax = 64;
 

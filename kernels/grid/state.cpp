@@ -38,6 +38,7 @@ State::State(const Layout& layout, const Job& job, Device& device)
       second_(moment(layout, job, device, 1)),
       held_exponents_(device, layout.blocks()),
       used_(device, layout.blocks()),
+      in_norm_(device, layout.blocks()),
       group_of_(device, layout.blocks()),
       results_(Array<std::uint64_t>::pinned(
           device, std::max<std::size_t>(2 * layout.segments(), SquareSum::kWords + kNormAtOnce))),
@@ -45,15 +46,17 @@ State::State(const Layout& layout, const Job& job, Device& device)
       labels_(layout.segments(), kNoVersion),
       checksums_(layout.segments()),
       parameter_checksums_(layout.segments()) {
-  std::vector<std::uint16_t> used;
+  std::vector<std::uint16_t> used, in_norm;
   std::vector<std::uint8_t> group_of;
   UpdateGroups found = update_groups(job.optimizer, layout.tensors());
   groups_ = std::move(found.groups);
   for (std::uint32_t b = 0; b < layout.blocks(); ++b) {
     used.push_back(static_cast<std::uint16_t>(layout.used(b)));
     group_of.push_back(found.of_tensor[layout.tensor_of(b)]);
+    in_norm.push_back(groups_[group_of.back()].statistics ? 0 : used.back());
   }
   used_.copy_in(*queue_, 0, used);
+  in_norm_.copy_in(*queue_, 0, in_norm);
   group_of_.copy_in(*queue_, 0, group_of);
   queue_->wait();
 }
@@ -249,7 +252,7 @@ State::Norm State::partial_norm(const Totals& totals, std::span<const SegmentId>
     const SegmentList list(layout_, part);
     queue_->squares({.totals = totals.address(),
                      .exponents = held_exponents_.data(),
-                     .used = used_.data(),
+                     .used = in_norm_.data(),
                      .wide = totals.wide_means(*queue_, held_exponents_.data(), part),
                      .micro_batches = job_.micro_batches,
                      .segments = list,

@@ -204,7 +204,7 @@ class State {
   Array<std::int16_t> held_exponents_;  // a separate copy, since it may be a version ahead
 
   // Jobs read these of the layout: real elements of a block, and the group of its tensor.
-  Array<std::uint16_t> used_;
+  Array<std::uint16_t> used_, in_norm_;  // in_norm_: the norm is of so many
   Array<std::uint8_t> group_of_;
   std::vector<UpdateGroup> groups_;
   // Jobs write to this pinned memory: two words for each segment,

@@ -78,6 +78,7 @@ UpdateNumbers update_numbers(const OptimizerSpec& spec, const StepScale& scale,
   UpdateNumbers n{};
   n.clip = static_cast<float>(scale.clip_scale);
   n.sgd = spec.kind == OptimizerKind::kSgd;
+  for (std::size_t i = 0; i < groups.size(); ++i) n.groups[i].statistics = groups[i].statistics;
   if (spec.kind == OptimizerKind::kOwn) {
     n.mine = Named<OwnOptimizer>::find(spec.name);
     STARLING_CHECK(n.mine != nullptr);
@@ -149,6 +150,11 @@ void update(const UpdateNumbers& numbers, std::uint32_t group, std::span<const f
             std::span<float> w, std::span<float> first, std::span<float> second) {
   STARLING_CHECK(group < kUpdateGroupsMax);
   const GroupNumbers& g = numbers.groups[group];
+  if (g.statistics) {
+    STARLING_CHECK(w.size() == gradient.size());
+    for (std::size_t i = 0; i < w.size(); ++i) statistic(gradient[i], w[i]);
+    return;
+  }
   if (numbers.mine != nullptr)
     return numbers.mine->update({g.own_rate, numbers.clip, numbers.t, g.own_decay}, gradient, w,
                                 first, second);

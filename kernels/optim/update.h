@@ -43,4 +43,9 @@ STARLING_BOTH inline void sgd(const SgdNumbers& n, float gradient, float& w, flo
   w = w - n.rate * (n.own * g + n.ahead * b);
 }
 
+// Makes a step of running statistics, whose gradient is old less new.
+STARLING_BOTH inline void statistic(float gradient, float& w) {
+  w = w - gradient;
+}
+
 }  // namespace starling::kernels

@@ -79,6 +79,18 @@ TEST_CASE("groups: one that names nothing is told, and too many are") {
         std::string::npos);
 }
 
+TEST_CASE("groups: statistics have no rate and no decay of another group") {
+  OptimizerSpec o;
+  o.weight_decay = 0.1;
+  o.groups = {
+      {{"*"}, 0.5, 0.25}, {.tensors = {"body.norm.*"}, .statistics = true}, {{"*"}, 2.0, {}}};
+  const UpdateGroups all = update_groups(o, layout().tensors());
+  const auto of = [&](std::size_t tensor) { return all.groups[all.of_tensor[tensor]]; };
+  CHECK(of(0) == UpdateGroup{2, 0.25});
+  CHECK(of(1) == UpdateGroup{1, 0, true});
+  CHECK(of(2) == UpdateGroup{1, 0, true});
+}
+
 TEST_CASE("groups: job files have them, and hashes") {
   const auto with = [](const std::string& groups) {
     return replaced(kGood, "[data]", groups + "\n[data]");
@@ -97,6 +109,13 @@ TEST_CASE("groups: job files have them, and hashes") {
   CHECK(parse_job(format_job(other.value()), "/").value() == other.value());
   CHECK(state_hash(one.value()) != state_hash(other.value()));
   CHECK(job_hash(one.value()) != job_hash(parse_job(kGood, ".").value()));
+  const auto third =
+      parse_job(with("groups = [{ tensors = [\"*\"], rate_factor = 1 },\n"
+                     "          { tensors = [\"*.running_mean\"], statistics = true }]"),
+                ".");
+  REQUIRE_MESSAGE(third, third.error().text());
+  CHECK(parse_job(format_job(third.value()), "/").value() == third.value());
+  CHECK(state_hash(third.value()) != state_hash(other.value()));
 
   const std::pair<const char*, const char*> cases[] = {
       {"groups = 3", "groups must be an array"},
@@ -108,8 +127,12 @@ TEST_CASE("groups: job files have them, and hashes") {
        "rate_factor must be a number from 0.0"},
       {"groups = [{ tensors = [\"*\"], weight_decay = true }]", "weight_decay must be a number"},
       {"groups = [{ tensors = [\"*\"], momentum = 1 }]",
-       "unknown key `momentum`, known are tensors, rate_factor, weight_decay; "
+       "unknown key `momentum`, known are tensors, rate_factor, weight_decay, "
+       "statistics; "
        "[optimizer.groups].momentum"},
+      {"groups = [{ tensors = [\"*\"], statistics = 1 }]", "statistics must be true or false"},
+      {"groups = [{ tensors = [\"*\"], statistics = true, weight_decay = 0.0 }]",
+       "weight_decay does not apply to statistics, which no rate and no decay changes"},
   };
   for (const auto& [groups, text] : cases) {
     const std::string error = error_of(with(groups));

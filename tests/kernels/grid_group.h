@@ -205,4 +205,19 @@ class Group {
   std::uint64_t side_entries_ = 0;
 };
 
+// A worker that holds everything and has totals for step 0.
+struct Alone {
+  Alone(const Layout& layout, Device& device, Job j)
+      : job(std::move(j)), totals(layout, job.micro_batches, device), state(layout, job, device) {
+    for (SegmentId s = 0; s < layout.segments(); ++s) {
+      state.hold(s);
+      all.push_back(s);
+    }
+  }
+  Job job;
+  Totals totals;
+  State state;
+  std::vector<SegmentId> all;
+};
+
 }  // namespace starling::kernels

@@ -114,6 +114,21 @@ TEST_CASE("optimizers: a group's rate and decay are those of an optimizer of its
   }
 }
 
+TEST_CASE("optimizers: of statistics the mean is subtracted, and nothing else") {
+  const UpdateGroup groups[] = {{1, 0}, {1, 0.1}, {1, 0, true}};
+  for (const auto kind : {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd}) {
+    OptimizerSpec spec;
+    spec.kind = kind;
+    State here = random_state(300, 4);
+    const State before = here;
+    update(update_numbers(spec, {.rate = 3e-3, .clip_scale = 0.37, .t = 9}, groups), 2, here.g,
+           here.w, here.a, here.b);
+    for (std::size_t i = 0; i < here.w.size(); ++i) CHECK(here.w[i] == before.w[i] - before.g[i]);
+    CHECK(here.a == before.a);
+    CHECK(here.b == before.b);
+  }
+}
+
 TEST_CASE("optimizers: clipping, moments, and Adam without decay") {
   CHECK(clip_factor(10, 0) == 1);
   CHECK(clip_factor(0.5, 1) == 1);

@@ -9,7 +9,7 @@ sys.path[:0] = [HERE] + [os.path.join(os.path.dirname(HERE), name) for name in (
 
 from harness import SOURCE, main, require  # noqa: E402
 from scripts import HEAD, written  # noqa: E402
-from worker import BLOCK, Process, Raised, passes_of  # noqa: E402
+from worker import BLOCK, SAMPLES, Process, Raised, passes_of  # noqa: E402
 
 sys.path[:0] = [os.path.join(SOURCE, "tools", "python")]
 sys.path += [] if os.environ.get("STARLING_TEST_TORCH") else [os.path.join(SOURCE, "tests", "stand_in")]
@@ -90,7 +90,13 @@ if os.environ.get("STARLING_TEST_TORCH"):
 def wrong(net, batch):
     net.train()
     return loss(net, batch)
-""", 'module "norm" is a BatchNorm1d, whose running statistics depend on which worker computes; freeze them (eval()'),
+""", 'module "norm" is a BatchNorm1d whose running statistics stand still as build() has left them, and the loss has changed'),
+        "forgotten": (NORMED.replace("self.norm.eval()", "") + """
+def wrong(net, batch):
+    value = loss(net, batch)
+    net.norm.running_mean = torch.zeros(4)
+    return value
+""", "the loss has put another tensor in the place of buffer norm.running_mean"),
         "sparse": ("""
 class Net(Net):
     def __init__(self):
@@ -285,8 +291,61 @@ train(measured, metrics=["mean", "count", "on"])
     still = computed(place, "momentum", moving + measure)
     require([metrics for _, metrics, _ in still] == [(0.25, 1.0, 1.0)] * 4, still)
     require([loss for loss, _, _ in still] != [loss for loss, _, _ in whole], "train() and eval() give the same")
-    refused(place, "moving", NORMED.replace("self.norm.eval()", "") + "train()\n",
-            'module "norm" is a BatchNorm1d, whose running statistics depend on which worker computes')
+
+
+def statistics_that_move_are_tensors_of_the_job(place):
+    """A pass begins with those of its step, whatever passes were before it, and their gradient is old less new."""
+    if not os.environ.get("STARLING_TEST_TORCH"):
+        return
+    script = written(place, "moving.py", HEAD + NORMED.replace("self.norm.eval()", "") + """
+def measured(net, batch):
+    value = loss(net, batch)
+    return value, {"mean": float(net.norm.running_mean[1]), "variance": float(net.norm.running_var[1])}
+train(measured, metrics=["mean", "variance"], validation=build()[1], evaluate=measured)
+""")
+    first, places = (0.25, 2.0), (2 * BLOCK + 1, 3 * BLOCK + 1)
+    process = Process(script, elements=4 * BLOCK)
+    try:
+        begun, seen = [], []
+        for samples in (SAMPLES, (5, 6, 7, 8), SAMPLES):
+            begun.append(tuple(process.parameters[at] for at in places))
+            ((_, made, gradient),) = process.passes(1, samples)
+            seen.append(made)
+            for at, old, new in zip(places, first, made):
+                require(new != old and abs(gradient[at] - (old - new)) < 1e-6, (at, old, new, gradient[at]))
+            process.initialise()
+        require(begun == [first] * 3 and seen[0] == seen[2] != seen[1], (begun, seen))
+        process.passes(1)
+        process.parameters[0] = 1.0
+        before = process.evaluate(1)
+        process.parameters[places[0] - 1] += 1.0
+        require(process.evaluate(2) != before, "held-out data are seen with other statistics than the step's")
+    finally:
+        process.close()
+
+
+def statistics_of_every_pass_are_refused(place):
+    if not os.environ.get("STARLING_TEST_TORCH"):
+        return
+    refused(place, "cumulative", NORMED.replace("self.norm.eval()", "self.norm.momentum = None") + "train()\n",
+            'module "norm" is a BatchNorm1d with momentum=None, whose running statistics are means over all passes')
+    script = written(place, "evaluating-train.py", HEAD + NORMED.replace("self.norm.eval()", "") + """
+def evaluated(net, batch):
+    net.train()
+    value = loss(net, batch)
+    net.eval()
+    return value
+train(validation=build()[1], evaluate=evaluated)
+""")
+    process = Process(script, elements=4 * BLOCK)
+    try:
+        process.evaluate(0)
+    except Raised as why:
+        require("the evaluation has changed buffer norm.running_mean" in str(why), why)
+    else:
+        raise AssertionError("an evaluation may move statistics")
+    finally:
+        process.close()
 
 
 def a_fork_of_the_script_does_not_hold_the_workers_socket(place):
@@ -346,5 +405,7 @@ if __name__ == "__main__":
          what_is_put_back_changes_no_bit,
          modes_are_as_build_has_left_them,
          statistics_that_stand_still_are_accepted,
+         statistics_that_move_are_tensors_of_the_job,
+         statistics_of_every_pass_are_refused,
          a_fork_of_the_script_does_not_hold_the_workers_socket,
          a_net_that_is_there_before_train_has_its_first_parameters)

@@ -18,9 +18,8 @@ import same_bits
 STEPS = 40
 # Before anything is started, by the process that the user has started.
 REFUSED = {
-    "batchnorm": 'module "norm" is a BatchNorm1d, whose running statistics depend on which worker'
-                 " computes; freeze them (eval() of this module in build(), and no train() in the loss), or use GroupNorm,"
-                 " LayerNorm or track_running_stats=False",
+    "batchnorm": 'module "norm" is a BatchNorm1d with momentum=None, whose running statistics are means over all passes of'
+                 " one process; give it a momentum, as torch's default 0.1",
     "iterable": "Endless is an IterableDataset, whose samples have no numbers; give a map-style Dataset",
     "double": "parameter layers.0.weight is torch.float64; expected torch.float32",
 }

@@ -52,10 +52,96 @@ class Lstm(nn.Module):
 class BatchNormed(Mlp):
     def __init__(self):
         super().__init__()
-        self.norm = nn.BatchNorm1d(32)
+        self.norm = nn.BatchNorm1d(32, momentum=None)
 
     def forward(self, x):
         return self.layers(self.norm(x))
+
+
+class Residual(nn.Module):
+    """Two convolutions beside a short way: He et al., 2016, "Deep Residual Learning for Image Recognition"."""
+
+    def __init__(self, before, after, stride):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU(),
+                                  nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.BatchNorm2d(after))
+        self.short = nn.Identity() if before == after and stride == 1 else nn.Sequential(
+            nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+
+    def forward(self, x):
+        return torch.relu(self.body(x) + self.short(x))
+
+
+class ResNet18(nn.Module):
+    """With running statistics that move. WIDTH=64 is the paper's."""
+
+    def __init__(self, width=int(os.environ.get("WIDTH", "8"))):
+        super().__init__()
+        layers = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        for i, after in enumerate((width, 2 * width, 4 * width, 8 * width)):
+            layers += [Residual(width if i == 0 else after // 2, after, 1 if i == 0 else 2), Residual(after, after, 1)]
+        self.body = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.head = nn.Linear(8 * width, 4)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+class Vit(nn.Module):
+    def __init__(self, width=48):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 2, 2)
+        self.first = nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.places = nn.Parameter(torch.randn(1, 17, width) * 0.02)
+        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, 0.1, "gelu", batch_first=True, norm_first=True)
+        self.body = nn.TransformerEncoder(layer, 3, nn.LayerNorm(width), enable_nested_tensor=False)
+        self.head = nn.Linear(width, 4)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(len(x), -1, -1), x], 1) + self.places
+        return self.head(self.body(x)[:, 0])
+
+
+class Unet(nn.Module):
+    """Predicts the noise in a picture at some time: Ho et al., 2020, "Denoising Diffusion Probabilistic Models"."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.time = nn.Sequential(nn.Linear(1, width), nn.SiLU(), nn.Linear(width, width))
+        self.into = nn.Conv2d(3, width, 3, padding=1)
+        self.down = nn.Sequential(nn.GroupNorm(4, width), nn.SiLU(), nn.Conv2d(width, 2 * width, 3, 2, 1))
+        self.middle = nn.Sequential(nn.GroupNorm(4, 2 * width), nn.SiLU(), nn.Conv2d(2 * width, 2 * width, 3, padding=1))
+        self.up = nn.ConvTranspose2d(2 * width, width, 2, 2)
+        self.out = nn.Sequential(nn.GroupNorm(4, 2 * width), nn.SiLU(), nn.Conv2d(2 * width, 3, 3, padding=1))
+
+    def forward(self, x, time):
+        x = self.into(x) + self.time(time[:, None])[:, :, None, None]
+        return self.out(torch.cat([x, self.up(self.middle(self.down(x)))], 1))
+
+    def loss(self, pictures):
+        """Draws times and noise: a micro-batch's own."""
+        time = torch.rand(len(pictures))
+        noise = torch.randn_like(pictures)
+        kept = torch.cos(time * torch.pi / 2)[:, None, None, None]
+        return nn.functional.mse_loss(self(pictures * kept + noise * (1 - kept ** 2).sqrt(), time), noise)
+
+
+class Seq2Seq(nn.Module):
+    """Says a sequence backwards."""
+
+    def __init__(self, vocabulary=64, width=48):
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary + 1, width)
+        self.body = nn.Transformer(width, 4, 2, 2, 2 * width, 0.1, batch_first=True)
+        self.head = nn.Linear(width, vocabulary)
+
+    def loss(self, tokens):
+        wanted = tokens.flip(1)
+        begun = torch.cat([torch.full_like(wanted[:, :1], 64), wanted[:, :-1]], 1)
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        made = self.head(self.body(self.embed(tokens), self.embed(begun), tgt_mask=mask, tgt_is_causal=True))
+        return nn.functional.cross_entropy(made.flatten(0, 1), wanted.flatten())
 
 
 class Frozen(nn.Module):
@@ -150,10 +236,10 @@ def build():
         return TRANSFORMERS[MODEL](), Tokens(512, 24, 128)
     if MODEL.startswith("sized-"):
         return sized(int(MODEL[6:])), classified((1024,))
-    data = {"cnn": lambda: classified((3, 8, 8)), "frozen": lambda: classified((3, 8, 8)),
-            "lstm": lambda: classified((12,), integer=True)}.get(
-        MODEL, lambda: classified((32,)))()
-    net = {"cnn": Cnn, "frozen": Frozen, "lstm": Lstm}.get(MODEL, Mlp)()
+    net, shape = {"cnn": (Cnn, (3, 8, 8)), "frozen": (Frozen, (3, 8, 8)), "resnet": (ResNet18, (3, 16, 16)),
+                  "vit": (Vit, (3, 8, 8)), "unet": (Unet, (3, 8, 8)), "lstm": (Lstm, (12,)), "seq2seq": (Seq2Seq, (12,)),
+                  }.get(MODEL, (Mlp, (32,)))
+    net, data = net(), classified(shape, integer=net in (Lstm, Seq2Seq))
     if WRONG == "batchnorm":
         net = BatchNormed()
     if WRONG == "buffer":
@@ -226,6 +312,8 @@ def loss(net, batch):
     if MODEL in TRANSFORMERS:
         return net(input_ids=batch, labels=batch).loss
     x, y = batch
+    if hasattr(net, "loss"):
+        return net.loss(x)
     return nn.functional.cross_entropy(net(x), y)
 
 
@@ -242,22 +330,31 @@ def plain_losses(steps, order, out=None):
     collate = torch.utils.data.default_collate
     decayed = [p for p in net.parameters() if p.dim() >= 2]
     others = [p for p in net.parameters() if p.dim() < 2]
+    statistics = [b for name, b in net.named_buffers() if name.endswith(("running_mean", "running_var"))]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
                                   lr=RATE, betas=(0.9, 0.95), eps=1e-8)
     losses = []
     for step in range(steps):
         optimizer.zero_grad()
-        total = 0.0
+        total, begun = 0.0, [b.clone() for b in statistics]
+        made = [torch.zeros_like(b) for b in statistics]  # each micro-batch begins with the step's; the mean of them counts
         for m in range(MICRO_BATCHES):
             seed_everything(1, step, m)
             value = loss(net, collate([data[i] for i in order(step, m)]))
             (value / MICRO_BATCHES).backward()
             total += value.item() / MICRO_BATCHES
+            for now, old, mean in zip(statistics, begun, made):
+                mean += now / MICRO_BATCHES
+                now.copy_(old)
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         for group in optimizer.param_groups:
             group["lr"] = rate(step, steps)
         optimizer.step()
+        for now, mean in zip(statistics, made):
+            now.copy_(mean)
         losses.append(total)
+    if out is not None:
+        torch.save(net.state_dict(), out)
     return losses
 
 

@@ -2,10 +2,11 @@
 """PyTorch models, trained by Starling: the same digest for every number of workers and through kills of workers
 and of the processes that compute for them, and the losses of a loop of torch alone.
 
-  same_bits.py STARLING [--models mlp,cnn,frozen,lstm,gpt2,bert] [--workers 1,2,4,7] [--steps 60] [--kills 20]
+  same_bits.py STARLING [--models mlp,resnet,frozen,lstm,gpt2,bert] [--workers 1,2,4,7] [--steps 60] [--kills 20]
 
 Run it with an interpreter that has torch, transformers and the starling package (tools/test.sh --pytorch makes one).
-One line for each run; exit code 1 if a digest differs, a loss is off by more than 1e-6, or a process is left."""
+Others are cnn, vit, unet and seq2seq. One line for each run; exit code 1 if a digest differs, a loss is off by more than
+1e-6, a BatchNorm's running statistics by more than 1e-5 of the largest, or a process is left."""
 
 import argparse
 import json
@@ -18,9 +19,12 @@ import sys
 import tempfile
 import time
 
+import starling
+import torch
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(HERE, "models.py")
-TOLERANCE = 1e-6
+TOLERANCE, OF_STATISTICS = 1e-6, 1e-5
 PATIENCE = 1200
 SECONDS_PER_KILL = 7
 
@@ -209,18 +213,25 @@ def check(model, options, say):
             return False
         if reference is None:
             reference, losses = digest, {e["version"]: e["loss"] for e in run.events if e["ev"] == "step"}
+            trained = statistics_of(starling.load(run.out))
         held &= digest == reference
         say(f"{model}: {workers} workers: digest {digest} ({time.monotonic() - begun:.0f} s)"
             + ("" if digest == reference else "  DIFFERS"))
         run.close()
     os.environ["MODEL"] = model
-    plain = subprocess.run(
-        [sys.executable, "-c", "import json, sys; sys.path.insert(0, sys.argv[1]); import same_bits; same_bits.plain(int(sys.argv[2]))",
-         HERE, str(steps)], stdout=subprocess.PIPE, check=True, env={**os.environ, "MKL_CBWR": "AVX2"})
-    others = json.loads(plain.stdout)
+    with tempfile.NamedTemporaryFile() as file:
+        plain = subprocess.run(
+            [sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import same_bits; same_bits.plain(*sys.argv[2:])",
+             HERE, str(steps), file.name], stdout=subprocess.PIPE, check=True, env={**os.environ, "MKL_CBWR": "AVX2"})
+        others = json.loads(plain.stdout)
+        statistics = statistics_of(torch.load(file.name))
     furthest = max(abs(a - losses[i]) for i, a in enumerate(others))
     held &= furthest <= TOLERANCE and len(others) == len(losses)
     say(f"{model}: {steps} losses within {furthest:.2g} of torch alone ({others[0]:.4f} to {others[-1]:.4f})")
+    if statistics:
+        worst = max(float((trained[name] - other).abs().max() / other.abs().max()) for name, other in statistics.items())
+        held &= worst <= OF_STATISTICS
+        say(f"{model}: {len(statistics)} running statistics within {worst:.2g} of torch alone")
     if options.kills:
         # So slow that whoever takes the place of a killed one has begun before the next kill.
         pace = SECONDS_PER_KILL * options.kills * 6 / (steps * 8)
@@ -241,8 +252,12 @@ def check(model, options, say):
     return held and not left
 
 
-def plain(steps):
-    """Prints the losses of a loop of torch alone, over the samples that the job takes."""
+def statistics_of(state):
+    return {name: t for name, t in state.items() if name.endswith(("running_mean", "running_var"))}
+
+
+def plain(steps, out):
+    """Prints the losses of a loop of torch alone, over the samples that the job takes, and saves its state_dict."""
     import models
 
     _, data = models.build()
@@ -252,7 +267,7 @@ def plain(steps):
         first = step * per_step + m * models.BATCH
         return [sample_of(1, first + i, len(data), PURPOSE_DATA_ORDER) for i in range(models.BATCH)]
 
-    print(json.dumps(models.plain_losses(steps, order)))
+    print(json.dumps(models.plain_losses(int(steps), order, out)))
 
 
 PURPOSE_DATA_ORDER = 2
@@ -261,7 +276,7 @@ PURPOSE_DATA_ORDER = 2
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("starling")
-    parser.add_argument("--models", default="mlp,cnn,frozen,lstm,gpt2,bert")
+    parser.add_argument("--models", default="mlp,resnet,frozen,lstm,gpt2,bert")
     parser.add_argument("--workers", default="1,2,4,7", type=lambda text: [int(w) for w in text.split(",")])
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--kills", type=int, default=20)

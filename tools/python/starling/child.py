@@ -161,7 +161,7 @@ class Server:
                  held_out: "validation.Validation | None" = None) -> None:
         import torch
 
-        from . import loaders, memory, module, proof
+        from . import loaders, memory, module, proof, statistics
 
         assert _channel is not None
         self._channel = _channel
@@ -187,11 +187,13 @@ class Server:
         self._fresh = True  # its parameters are still the first ones
         module.check(self.net, self.data)
         check_start(self._channel.script, Start(proof.of_state(init), module.outline(self.net)))
-        self._trained = module.parameters_of(self.net)
-        self._parameters = [p for _, p in self._trained]
+        self._trained = module.tensors_of(self.net)  # parameters, then statistics
+        self._parameters = [p for _, p in module.parameters_of(self.net)]
+        self._statistics = statistics.Moving(self.net)
         # Of a net that is not build()'s alone another build() has no second one: its first parameters are kept.
-        self._kept_first = [p.detach().cpu() for p in self._parameters] if any(id(p) in alive for p in self._parameters) \
-            else None
+        self._kept_first = [p.detach().cpu() for p in self._parameters] + [
+            t.detach().cpu().clone() for _, t in self._trained[len(self._parameters):]] \
+            if any(id(p) in alive for p in self._parameters) else None
         self._shapes = [p.shape for _, p in self._trained]  # while it has no memory it has none
         self._kept = module.Kept(self.net)
         self._block = self._channel.block
@@ -215,7 +217,7 @@ class Server:
         self._written: set[int] = set()  # parameters whose gradient has come in this pass
         self._begun = 0.0
         self._imported = 0  # modules, when their files were last looked at
-        for i, (_, p) in enumerate(self._trained):
+        for i, p in enumerate(self._parameters):
             p.register_post_accumulate_grad_hook(self._keep(i))
         self._order = Order(len(self.data), feed.micro_batches, self._channel.size)
         # Before any sample is read here: what a Dataset opens then is each process's own.
@@ -244,7 +246,7 @@ class Server:
         return list(map(operator.methodcaller("data_ptr"), self._parameters))
 
     def _places(self) -> Iterator[tuple[int, int]]:
-        """First element and number of elements of each parameter."""
+        """First element and number of elements of each tensor."""
         first = 0
         for shape in self._shapes:
             yield first, shape.numel()
@@ -298,7 +300,7 @@ class Server:
         firsts = self._kept_first
         if firsts is None:
             net = self.net if self._fresh and seed == self._channel.seed else self._made(seed)[0]
-            firsts = [p.detach() for _, p in self._module.parameters_of(net)]
+            firsts = [t.detach() for _, t in self._module.tensors_of(net)]
         with self._torch.no_grad():
             flat.zero_()
             for one, (first, n) in zip(firsts, self._places()):
@@ -313,11 +315,10 @@ class Server:
         self._gradient = self._map(gradient, gradient_offset, size)
         self._views = []
         self._looked = False
-        for (_, p), shape, (first, n) in zip(self._trained, self._shapes, self._places()):
-            weight = self._weights.flat[first:first + n].view(shape)
-            grad = self._gradient[first:first + n].view(shape)
-            self._views.append((weight, grad))
-            if not self._away:
+        for shape, (first, n) in zip(self._shapes, self._places()):
+            self._views.append((self._weights.flat[first:first + n].view(shape), self._gradient[first:first + n].view(shape)))
+        if not self._away:
+            for p, (weight, _) in zip(self._parameters, self._views):
                 p.data = weight
         self._memory = self._placed()
         self._gradient.zero_()  # what lies between parameters stays so
@@ -327,7 +328,7 @@ class Server:
     def _forget(self) -> None:
         self._views = []
         self._weights = self._gradient = None
-        for _, p in self._trained:
+        for p in self._parameters:
             if not self._away and not self._fresh:
                 p.data = self._torch.empty(0)
         self._channel.reply()
@@ -410,6 +411,9 @@ class Server:
         took = time.perf_counter() - self._begun
         self._compare_parameters()
         self._kept.check()
+        for name in self._statistics.changed():
+            raise self._module.Refused(f"the evaluation has changed buffer {name}, as the module that has it is in train()"
+                                       " mode there: evaluate(net, batch) gets the net in eval()")
         self._channel.reply(struct.pack(f"<dQQB{len(measured)}d", loss, len(samples), int(took * 1e9), len(measured),
                                         *measured))
 
@@ -422,8 +426,9 @@ class Server:
             p.grad = None  # autograd would add to what build() or a loop has left there
         if self._away and self._step != (seed, step):
             with self._torch.no_grad():
-                for (_, p), (weight, _) in zip(self._trained, self._views):
+                for p, (weight, _) in zip(self._parameters, self._views):
                     p.copy_(weight)
+        self._statistics.begin([weight for weight, _ in self._views[len(self._parameters):]])
         self._step = (seed, step)
         self._open, self._kept.by = True, "the loss"
         self._versions = self._counted()
@@ -463,6 +468,9 @@ class Server:
         if len(sys.modules) != self._imported:
             check_ages(self._channel.script)
             self._imported = len(sys.modules)
+        for i, gradient in enumerate(self._statistics.gradients(), len(self._parameters)):
+            self._views[i][1].copy_(gradient)
+            self._written.add(i)
         if len(self._written) != len(self._views):
             for i in set(range(len(self._views))) - self._written:
                 self._views[i][1].zero_()
@@ -517,7 +525,8 @@ class Server:
         return [self._proof.of_dense(p.detach()) for p in self._parameters]
 
     def _proven(self, loss: float, metrics: Sequence[float]) -> float:
-        gradients = [self._first.get(i) for i in range(len(self._trained))]
+        gradients = [self._first.get(i) for i in range(len(self._parameters))]
+        gradients += map(self._proof.of_dense, self._statistics.gradients())
         self._first = self._step = None
         self._open = False
         now = self._contents()  # the worker's first parameters may still be taken from this net

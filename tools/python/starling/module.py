@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from . import statistics
 from .digest import Digest, Opaque
 from .script import Refused
 
@@ -50,6 +51,11 @@ def parameters_of(net: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, p) for name, p in net.named_parameters() if p.requires_grad]
 
 
+def tensors_of(net: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Those that a job has: parameters that are trained, then running statistics that move."""
+    return [*parameters_of(net), *statistics.of(net)]
+
+
 def parameters_alive() -> "set[int]":
     """The ids of all parameters of this process."""
     return {id(one) for one in gc.get_objects() if issubclass(type(one), nn.Parameter)}
@@ -57,7 +63,7 @@ def parameters_alive() -> "set[int]":
 
 def tensor_texts(net: nn.Module) -> list[str]:
     """As job files spell them: "encoder.weight:64x128"."""
-    return [f"{name}:{'x'.join(str(n) for n in p.shape)}" for name, p in parameters_of(net)]
+    return [f"{name}:{'x'.join(str(n) for n in p.shape)}" for name, p in tensors_of(net)]
 
 
 def outline(net: nn.Module) -> "tuple[float, float]":
@@ -89,36 +95,26 @@ def check(net: Any, data: Any) -> None:
     trained = parameters_of(net)
     if not trained:
         raise Refused(f"{type(net).__name__} has no parameter that is trained")
-    for name, p in trained:
+    for name, module in net.named_modules():
+        if statistics.keeps(module) and module.momentum is None:
+            raise Refused(f"{module_text(net, name)} is a {type(module).__name__} with momentum=None, whose running statistics"
+                          " are means over all passes of one process; give it a momentum, as torch's default 0.1")
+    for name, p in tensors_of(net):
+        kind = "parameter" if isinstance(p, nn.Parameter) else "buffer"
         if torch.nn.parameter.is_lazy(p):
-            raise Refused(f"parameter {name} has no shape yet; build() must run the net once, so that it has one")
+            raise Refused(f"{kind} {name} has no shape yet; build() must run the net once, so that it has one")
         if p.dtype != torch.float32:
-            raise Refused(f"parameter {name} is {p.dtype}; expected torch.float32 (net.float())")
+            raise Refused(f"{kind} {name} is {p.dtype}; expected torch.float32 (net.float())")
         if p.is_sparse or p.numel() == 0:
-            raise Refused(f"parameter {name} is sparse or empty; expected a dense one")
+            raise Refused(f"{kind} {name} is sparse or empty; expected a dense one")
         if not NAME.fullmatch(name):
             module, _, own = name.rpartition(".")
             raise Refused(
-                f"parameter {own!r} of {module_text(net, module)} has a name that a job cannot have; expected up to"
+                f"{kind} {own!r} of {module_text(net, module)} has a name that a job cannot have; expected up to"
                 " 512 printable ASCII characters without blanks, colons and quotes")
         if p.dim() > DIMENSIONS_MAX:
-            raise Refused(f"parameter {name} has {p.dim()} dimensions; expected at most {DIMENSIONS_MAX}")
-    _refuse_shared_memory(net, trained)
-    for name, module in net.named_modules():
-        if _keeps_statistics(module) and module.momentum != 0:
-            raise Refused(_moving_statistics(net, name, module))
-
-
-def _keeps_statistics(module: nn.Module) -> bool:
-    """A BatchNorm whose passes write its running statistics."""
-    return (isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training and module.track_running_stats
-            and module.running_mean is not None)
-
-
-def _moving_statistics(net: nn.Module, name: str, module: nn.Module) -> str:
-    return (f"{module_text(net, name)} is a {type(module).__name__}, whose running statistics depend on which worker"
-            " computes; freeze them (eval() of this module in build(), and no train() in the loss), or use GroupNorm,"
-            " LayerNorm or track_running_stats=False")
+            raise Refused(f"{kind} {name} has {p.dim()} dimensions; expected at most {DIMENSIONS_MAX}")
+    _refuse_shared_memory(net)
 
 
 def module_text(net: nn.Module, name: str) -> str:
@@ -126,17 +122,20 @@ def module_text(net: nn.Module, name: str) -> str:
     return f'module "{name}"' if name else f"the {type(net).__name__}"
 
 
-def _refuse_shared_memory(net: nn.Module, trained: list[tuple[str, nn.Parameter]]) -> None:
-    """Each trained parameter is given memory of the worker's: what lay in the same memory before would not follow."""
+def _refuse_shared_memory(net: nn.Module) -> None:
+    """Each trained parameter is given memory of the worker's: what lay in the same memory before would not follow. Nor
+    would a buffer follow statistics, which begin each pass anew."""
     def extent(t: Any) -> tuple[int, int]:
         last = sum((size - 1) * stride for size, stride in zip(t.shape, t.stride()))
         return t.data_ptr(), t.data_ptr() + (last + 1) * t.element_size()
 
-    kinds = {id(p): f"parameter {name}" for name, p in trained}
+    kinds = {id(p): f"parameter {name}" for name, p in parameters_of(net)}
+    moving = statistics.of(net)
+    kinds.update((id(b), f"buffer {name}") for name, b in moving)
     others = [(p, f"parameter {name}") for name, p in net.named_parameters() if id(p) not in kinds]
-    others += [(b, f"buffer {name}") for name, b in net.named_buffers()]
+    others += [(b, f"buffer {name}") for name, b in net.named_buffers() if id(b) not in kinds]
     places = []
-    for t, text in [(p, kinds[id(p)]) for _, p in trained] + others:
+    for t, text in [(t, kinds[id(t)]) for _, t in tensors_of(net)] + others:
         if t.layout == torch.strided and t.numel() > 0 and t.device.type != "meta":
             begin, end = extent(t)
             if id(t) in kinds and end - begin < t.numel() * t.element_size():
@@ -176,7 +175,8 @@ def _content(t: Any) -> Any:
 class Kept:
     """What a net keeps from one pass to the next beside the parameters that are trained: buffers, parameters that are
     not trained, train() and eval(), which parameters there are and which are trained. A pass that has changed any of
-    it would give the next one, which may be computed elsewhere, another begin."""
+    it would give the next one, which may be computed elsewhere, another begin. The content of statistics that move is
+    no part of it."""
 
     def __init__(self, net: nn.Module) -> None:
         self._net = net
@@ -185,18 +185,22 @@ class Kept:
         self._modes = self._training()
         self._parameters = [(module._parameters, key, p, p is not None and p.requires_grad, f"{name}.{key}" if name else key)
                             for name, module in self._modules for key, p in module._parameters.items()]
+        moving = {id(t) for _, t in statistics.of(net)}
+        self._moving = [(module._buffers, key, t, f"{name}.{key}" if name else key)
+                        for name, module in self._modules for key, t in module._buffers.items() if id(t) in moving]
         self._places = [(places, key, f"{kind} {name}.{key}" if name else f"{kind} {key}", name)
                         for name, module in self._modules
                         for kind, places in (("buffer", module._buffers), ("parameter", module._parameters))
                         for key, t in places.items()
-                        if kind == "buffer" or (t is not None and not t.requires_grad)]
+                        if (kind == "buffer" and id(t) not in moving) or (t is not None and kind == "parameter"
+                                                                         and not t.requires_grad)]
         self._tensors = [places[key] for places, key, _, _ in self._places]  # held, so that no other has its id
         self._known = self._versions()
         self._contents = [_content(t) for t in self._tensors]
-        # Beside statistics that are frozen by momentum=0 torch counts passes, which nothing reads.
+        # Beside statistics torch counts passes, which nothing reads where there is a momentum.
         self._counters = [(module.num_batches_tracked, module.num_batches_tracked.clone())
                           for _, module in self._modules
-                          if _keeps_statistics(module) and module.num_batches_tracked is not None]
+                          if statistics.keeps(module) and module.num_batches_tracked is not None]
 
     def _training(self) -> list[bool]:
         return [module.training for _, module in self._modules]
@@ -233,12 +237,18 @@ class Kept:
             if p is not None and p.requires_grad != trained:
                 raise Refused(f"{self.by} has set requires_grad of parameter {name} to {p.requires_grad}, which would"
                               " differ from worker to worker; say in build() what is trained")
+        for places, key, tensor, name in self._moving:
+            if places.get(key) is not tensor:
+                raise Refused(f"{self.by} has put another tensor in the place of buffer {name}; it may be changed in place")
         for i, (before, after) in enumerate(zip(self._known, self._versions())):
             if not self._as_before(i, before, after):
                 _, key, what, module = self._places[i]
                 owner = dict(self._modules)[module]
-                if isinstance(owner, nn.modules.batchnorm._BatchNorm) and key in owner._buffers:
-                    raise Refused(_moving_statistics(self._net, module, owner))
+                if isinstance(owner, nn.modules.batchnorm._NormBase) and key in owner._buffers:
+                    raise Refused(
+                        f"{module_text(self._net, module)} is a {type(owner).__name__} whose running statistics stand still as"
+                        f" build() has left them, and {self.by} has changed them; build() decides: train() of it there and"
+                        f" they move, or no train() in {self.by}")
                 raise Refused(
                     f"{self.by} has changed {what} of {module_text(self._net, module)}, which would differ from worker"
                     " to worker; compute with what is constant, or make it a parameter that is trained")

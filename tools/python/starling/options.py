@@ -299,8 +299,10 @@ class Options:
     def job(self, net: Any, data: Any, script: Script, end: Optional[int] = None) -> str:
         """The text of a job file, after settle(). end: it ends after so many steps, and the rate's schedule stays that
         of `steps`."""
-        from . import module
+        from . import module, statistics
 
+        moving = [name for name, _ in statistics.of(net)]
+        groups = self.updates.get("groups", []) + ([{"tensors": moving, "statistics": True}] if moving else [])
         sections: "dict[str, dict[str, Any]]" = {
             "job": {"name": name_of(script), "seed": self.seed, "steps": self.steps if end is None else end,
                     "micro_batches": self.micro_batches, "sequences": self.batch_size,
@@ -310,7 +312,7 @@ class Options:
                       **_chosen(metrics=list(self.metrics), module=script.module, arguments=script.arguments,
                                 text=script.text, call=script.call, at=script.at, earlier=script.earlier,
                                 started=script.started)},
-            "optimizer": {**self.updates, **({} if end is None else {"schedule_steps": self.steps})},
+            "optimizer": {**self.updates, **_chosen(groups=groups), **({} if end is None else {"schedule_steps": self.steps})},
             # Importing what a script needs takes workers of one machine their time.
             "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000, "recheck": self.recheck,
                         "on_mismatch": self.on_mismatch},

@@ -1,2 +1,2 @@
-class _BatchNorm:
+class _NormBase:
     """None here is one."""
