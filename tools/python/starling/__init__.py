@@ -24,7 +24,10 @@ import os
 import sys
 
 from . import _strangers  # before torch: what is said has nothing to do with it
-from .job import SGD, Adam, AdamW, Failed, Job, MicroBatch, Schedule, Step, Trained, join, load, train
+from .calls import Failed, Trained
+from .job import Job, MicroBatch, Step, join, train
+from .model_file import load
+from .optimizers import SGD, Adam, AdamW, Schedule
 from .records import CheckpointRecord, EpochRecord, EvaluationRecord, StepEvent, StepRecord
 
 __version__ = "0.1.0"

@@ -6,9 +6,9 @@ from importlib import metadata
 _OURS = "Elastic training of PyTorch models"  # as pyproject.toml begins its description
 
 
-def look():
+def look() -> None:
     try:
-        summary = metadata.metadata("starling").get("Summary") or ""
+        summary = metadata.metadata("starling")["Summary"] or ""
     except metadata.PackageNotFoundError:
         return
     if not summary.startswith(_OURS):

@@ -231,7 +231,7 @@ class Server:
         self._module.seed_everything(seed)
         net, data = self._feed.made()
         if not {id(p) for p in net.parameters()}.isdisjoint(map(id, self._parameters)):
-            raise self._module.Refused("build() returns a net that it has made before, whose parameters are the job's by now;"
+            raise Refused("build() returns a net that it has made before, whose parameters are the job's by now;"
                                        " expected a new one each time, or one that is made before train() is called")
         if self._init is not None:
             net.load_state_dict(own_names(net, self._init))
@@ -279,7 +279,7 @@ class Server:
             if digest:
                 self._proof.check_unchanged(self.data, number, *how, self._drawn)
             return digest
-        except self._proof.Refused:
+        except Refused:
             raise
         except Exception:
             return b"\1"
@@ -346,7 +346,7 @@ class Server:
             if not self._views:
                 return  # of a proof, or a backward of build()'s
             if not self._open:
-                raise self._module.Refused(
+                raise Refused(
                     "a gradient was computed (backward()) that belongs to no micro-batch: all of a micro-batch's loss"
                     " goes into one done(), which computes it")
             grad = self._views[i][1]
@@ -391,7 +391,7 @@ class Server:
     def _evaluate(self, request: memoryview) -> None:
         """A batch of held-out data, in eval() and without gradients."""
         if self._held_out is None or self._validation is None or self._validation.evaluate is None:
-            raise self._module.Refused("the job evaluates held-out data, and the script gives none: validation=")
+            raise Refused("the job evaluates held-out data, and the script gives none: validation=")
         seed, step, m, count = struct.unpack_from("<QQII", request)
         samples = struct.unpack_from(f"<{count}Q", request, 24)
         self._before(seed, step, m)
@@ -412,7 +412,7 @@ class Server:
         self._compare_parameters()
         self._kept.check()
         for name in self._statistics.changed():
-            raise self._module.Refused(f"the evaluation has changed buffer {name}, as the module that has it is in train()"
+            raise Refused(f"the evaluation has changed buffer {name}, as the module that has it is in train()"
                                        " mode there: evaluate(net, batch) gets the net in eval()")
         self._channel.reply(struct.pack(f"<dQQB{len(measured)}d", loss, len(samples), int(took * 1e9), len(measured),
                                         *measured))
@@ -437,7 +437,7 @@ class Server:
         self._begun = time.perf_counter()
 
     def refused(self, why: str) -> Exception:
-        return self._module.Refused(why)
+        return Refused(why)
 
     def batch(self, samples: Sequence[int], held_out: bool = False) -> Any:
         if self._loaders is None:
@@ -476,7 +476,7 @@ class Server:
                 self._views[i][1].zero_()
 
     def _changed(self, i: int, how: str) -> Exception:
-        return self._module.Refused(f"{self._kept.by} has changed parameter {self._trained[i][0]}{how}; only the job's"
+        return Refused(f"{self._kept.by} has changed parameter {self._trained[i][0]}{how}; only the job's"
                                     " optimizer may")
 
     def _compare_parameters(self) -> None:
@@ -499,17 +499,17 @@ class Server:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.is_floating_point():
             found = f"a tensor {tuple(loss.shape)} of {loss.dtype}" if isinstance(loss, torch.Tensor) \
                 else f"a {type(loss).__name__}" + (f" of {len(loss)}" if isinstance(loss, (tuple, list)) else "")
-            raise self._module.Refused(f"the loss must be one floating-point number with a gradient, is {found}")
+            raise Refused(f"the loss must be one floating-point number with a gradient, is {found}")
         if set(metrics) != set(self._metrics):
-            raise self._module.Refused(
+            raise Refused(
                 f"the loss measures {sorted(metrics) or 'nothing'} beside it, the job names"
                 f" {sorted(self._metrics) or 'nothing'}: metrics= of starling.train()")
         if self._written or self._first:
-            raise self._module.Refused(
+            raise Refused(
                 "the loss has computed a gradient itself (backward()), which done() does; add up all that is to be"
                 " trained on and give the sum")
         if not loss.requires_grad:
-            raise self._module.Refused("the loss has no gradient: does it come from the net that it was given?")
+            raise Refused("the loss has no gradient: does it come from the net that it was given?")
         loss.backward()
         value = float(loss.detach())
         measured = [_one_number(name, metrics[name]) for name in self._metrics]
@@ -525,6 +525,7 @@ class Server:
         return [self._proof.of_dense(p.detach()) for p in self._parameters]
 
     def _proven(self, loss: float, metrics: Sequence[float]) -> float:
+        assert self._first is not None
         gradients = [self._first.get(i) for i in range(len(self._parameters))]
         gradients += map(self._proof.of_dense, self._statistics.gradients())
         self._first = self._step = None
@@ -634,6 +635,6 @@ def main(path: str) -> None:
     while True:  # the answer to whatever is asked: this process computes nothing any more
         if not _channel.asked:
             _channel.request()
-        for file in _channel.files():
-            os.close(file)
+        for one in _channel.files():
+            os.close(one)
         _channel.raised(one_line(failure, path))

@@ -143,7 +143,7 @@ class Digest:
         elif kind in _SIMPLE or hasattr(kind, "dtype") or getattr(kind.__repr__, "__module__", "") == "enum":
             text = repr(value)
         else:
-            base = next(base for base in _PLAIN if isinstance(value, base))
+            base: Any = next(base for base in _PLAIN if isinstance(value, base))
             text = base.__repr__(value)  # its own may leave out anything, and have an address
         self._bytes(f"{kind.__name__} {text}".encode("utf-8", "surrogatepass"))
         if kind not in _BUILT_IN and not hasattr(kind, "dtype") and not isinstance(value, enum.Enum):
@@ -349,7 +349,7 @@ def _without_padding(value: Any) -> bytes:
                         for name in value.dtype.names)
     used = 10 if numpy.finfo(numpy.longdouble).nmant == 63 else numpy.dtype("g").itemsize
     one = numpy.dtype("g").itemsize
-    return numpy.frombuffer(value.tobytes(), numpy.uint8).reshape(-1, one)[:, :used].tobytes()
+    return bytes(numpy.frombuffer(value.tobytes(), numpy.uint8).reshape(-1, one)[:, :used].tobytes())
 
 
 def _transparent(kind: type) -> bool:

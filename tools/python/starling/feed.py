@@ -20,7 +20,7 @@ _INSTEAD = {
 class Taken:
     """What holds of all that was said."""
 
-    collate: "Optional[Callable[[list], Any]]" = None
+    collate: "Optional[Callable[[list[Any]], Any]]" = None
     batch_size: int = BATCH
     loaders: int = 0        # processes
     ahead: int = AHEAD
@@ -41,7 +41,7 @@ class Feed:
 
     build: "Callable[[], Any]"
     data: Any = None
-    collate: "Optional[Callable[[list], Any]]" = None
+    collate: "Optional[Callable[[list[Any]], Any]]" = None
     batch_size: Optional[int] = None
     num_workers: Optional[int] = None
     micro_batches: int = 1

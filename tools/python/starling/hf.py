@@ -22,6 +22,7 @@ import transformers
 from transformers.trainer_utils import TrainOutput
 
 from . import child, job
+from .calls import Failed, Trained
 from .command import program
 from .hf_held_out import HeldOut, Part
 from .hf_loop import CALLED, FLOS, Loop, Plan, StateInWorker, checkpoint_of, training
@@ -88,7 +89,7 @@ class Trainer(transformers.Trainer):
                 return self._ended(loop, job.train(self._build, self._loss, **given), begun)
         except Refused as why:
             print(f"starling: {why}; {of_main().path}", file=sys.stderr)
-            raise job.Failed(2) from None
+            raise Failed(2) from None
 
     def _in_worker(self, resume: Any, others: "Mapping[str, Any]") -> TrainOutput:
         """The result of an earlier call; the job's own does not return here."""
@@ -138,10 +139,14 @@ class Trainer(transformers.Trainer):
             return Loop(self, self._plan(), stops)
         loop, name = Loop(self, self._plan(), stops), "stop" if stops else "on_step"
         others = given.get(name)
-        given[name] = loop.step if others is None else lambda record: any([loop.step(record), others(record)])
+
+        def each(record: Any) -> bool:
+            return any([loop.step(record), others is not None and others(record)])
+
+        given[name] = each
         return loop
 
-    def _ended(self, loop: Loop, trained: job.Trained, begun: float) -> TrainOutput:
+    def _ended(self, loop: Loop, trained: Trained, begun: float) -> TrainOutput:
         """Tells the rest, with the trained model."""
         self.model.train()
         if self.processing_class is not None:
@@ -157,7 +162,7 @@ class Trainer(transformers.Trainer):
         loop.end()
         return TrainOutput(trained.steps, metrics["train_loss"], metrics)
 
-    def _take_best(self, trained: job.Trained) -> None:
+    def _take_best(self, trained: Trained) -> None:
         """The best model's checkpoint, and what it has where it is wanted."""
         step = self.state.best_global_step
         if not step:
@@ -171,7 +176,7 @@ class Trainer(transformers.Trainer):
             model = os.path.join(folder, "best")
             done = subprocess.run([program(), "export", best, model], stdout=subprocess.DEVNULL)
             if done.returncode != 0:  # and has said why
-                raise job.Failed(done.returncode)
+                raise Failed(done.returncode)
             load(model, self.model)
         self._not_here = ("load_best_model_at_end has put the best model into the Trainer, and train() once more would go on"
                           " from it, which workers do not have: save it, and train it by another script")

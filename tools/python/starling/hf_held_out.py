@@ -72,7 +72,8 @@ class HeldOut:
 
     def _read(self, data: Any) -> "tuple[Any, Any]":
         """The samples, and what makes a batch of them."""
-        return self._trainer.samples_of(data, "evaluation")
+        samples, batch = self._trainer.samples_of(data, "evaluation")
+        return samples, batch
 
     def names(self) -> "Sequence[str]":
         """Of what an evaluation measures beside the loss: those that it gives for one batch."""
@@ -109,7 +110,7 @@ class HeldOut:
             if loss is None:
                 raise Refused("prediction_step() gives no loss for a batch of eval_dataset: has it labels?")
             total += float(loss) * len(samples)
-        return total * self._jobs / self._taken
+        return float(total * self._jobs / self._taken)
 
     def _whole(self, datasets: "Sequence[Any]") -> "tuple[float, dict[str, float]]":
         """The loss and all else. datasets: None, the Trainer's own, for each set."""

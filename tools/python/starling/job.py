@@ -58,7 +58,7 @@ def _made(feed: Feed, init: "Optional[Mapping[str, Any]]", seed: int) -> "tuple[
         try:
             net.load_state_dict(own_names(net, init))
         except Exception as why:
-            raise module.Refused(f"init does not fit the net: {' '.join(str(why).split())[:400]}") from None
+            raise Refused(f"init does not fit the net: {' '.join(str(why).split())[:400]}") from None
     return net, data
 
 
@@ -210,8 +210,8 @@ def _end_of(out: str) -> "dict[str, Any]":
 
 def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batches: int = 8, batch_size: Optional[int] = None,
           optimizer: Given = AdamW(), workers: int = 2, out: Optional[str] = None,
-          seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
-          init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[[Any], Any]]" = None,
+          seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list[Any]], Any]]" = None,
+          init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[..., Any]]" = None,
           checkpoint: Optional[str] = None, checkpoint_every: int = 100, keep: int = 2, resume: bool = False,
           metrics: "Sequence[str]" = (), lease_ms: int = 1000, isa: str = "auto", threads: int = 1,
           recheck: int = 256, on_mismatch: str = "warn", command: "Sequence[str]" = (),
@@ -382,7 +382,7 @@ class Job:
 
     def __init__(self, build: Build, *, steps: Optional[int] = None, micro_batches: int = 8, batch_size: Optional[int] = None,
                  optimizer: Given = AdamW(), workers: int = 2, out: Optional[str] = None,
-                 seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
+                 seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list[Any]], Any]]" = None,
                  init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
                  checkpoint_every: int = 100, keep: int = 2, resume: bool = False, metrics: "Sequence[str]" = (),
                  lease_ms: int = 1000, isa: str = "auto", threads: int = 1, recheck: int = 256,

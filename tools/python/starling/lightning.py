@@ -16,6 +16,8 @@ import torch
 
 from . import child, job, update
 from .away import Away, outline
+from .calls import Failed, Trained
+from .optimizers import AdamW
 from .script import Refused, of_main
 
 # What a Trainer is given that changes nothing of what is trained, or is as a job has it.
@@ -35,6 +37,9 @@ _CALLED = ("on_fit_start", "on_train_start", "on_validation_end", "on_train_epoc
 
 class _Here:
     """In the place of Lightning's Trainer, for the module and for callbacks: what they may know."""
+
+    should_stop: bool  # it and the next: for callbacks alone
+    callback_metrics: "dict[str, float]"
 
     def __init__(self, trainer: "Trainer", steps: int) -> None:
         self.now = (0, 0)  # steps and epochs that are done
@@ -83,7 +88,7 @@ class Trainer:
         self._clip, self._out, self._job, self._others = gradient_clip_val, default_root_dir, dict(job or {}), others
         self._callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
         self.callback_metrics: "dict[str, float]" = {}
-        self.trained: "Optional[job.Trained]" = None  # what the job came to
+        self.trained: "Optional[Trained]" = None  # what the job came to
         self._begun: "Optional[dict[str, torch.Tensor]]" = None
         self._logged: "dict[str, float]" = {}
 
@@ -96,14 +101,14 @@ class Trainer:
             if child.channel() is not None:
                 raise
             print(f"starling: {why}; {of_main().path}", file=sys.stderr)
-            raise job.Failed(2) from None
+            raise Failed(2) from None
         try:
             self._run(made)
         except Refused as why:  # of a callback, at the end
             if child.channel() is not None:
                 raise
             print(f"starling: {why}; {of_main().path}", file=sys.stderr)
-            raise job.Failed(2) from None
+            raise Failed(2) from None
 
     def _run(self, made: job.Job) -> None:
         batches, model = len(self._loader), self._model
@@ -206,7 +211,7 @@ class Trainer:
     def _configured(self, steps: int, of_epoch: int) -> "tuple[Any, Any]":
         """Of configure_optimizers(). In the processes that compute nobody asks for it."""
         if child.channel() is not None:
-            return job.AdamW(), None
+            return AdamW(), None
         optimizer, scheduler = _parts(self._model.configure_optimizers())
         if scheduler is None:
             return optimizer, None

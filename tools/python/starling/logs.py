@@ -252,6 +252,8 @@ def writers(log: Any, out: str, name: str, config: "Mapping[str, Any]", evaluate
             found.append(TensorBoard(out, _needed(one, "torch.utils.tensorboard").SummaryWriter))
         elif one == "wandb":
             found.append(Wandb(out, _needed(one, "wandb"), name, config))
+        elif one == "csv":
+            found.append(Table(out, evaluated))
         else:
-            found.append(Table(out, evaluated) if one == "csv" else Function(one, number))
+            found.append(Function(one, number))
     return found

@@ -50,8 +50,9 @@ class Weights:
         self._address = ctypes.addressof(anchor)
 
     def __del__(self) -> None:
-        if getattr(self, "_pages", None) is not None:
-            os.close(self._pages)
+        pages: Optional[int] = getattr(self, "_pages", None)
+        if pages is not None:
+            os.close(pages)
 
     def _written(self) -> "Iterator[tuple[int, int]]":
         """Runs of pages that this process has written, as bytes of the mapping."""

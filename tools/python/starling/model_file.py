@@ -88,7 +88,7 @@ def save(out: str, net: Any) -> None:
     tokenizer where it has them. Raises what reading and writing raise."""
     load(out, net)
     plain = getattr(net, "_orig_mod", net)
-    config = getattr(plain, "config", None)
+    config: Any = getattr(plain, "config", None)
     if hasattr(plain, "peft_config"):
         plain.save_pretrained(out)
     else:
@@ -107,7 +107,8 @@ def save(out: str, net: Any) -> None:
 
 def _names(text: str) -> "list[str]":
     """Of a list in the metadata, also of an earlier build, which put commas between them."""
-    return json.loads(text) if text.startswith("[") else text.split(",")
+    names: "list[str]" = json.loads(text) if text.startswith("[") else text.split(",")
+    return names
 
 
 def _tied(state: "Mapping[str, Any]", trained: "list[str]") -> "dict[str, str]":
@@ -155,7 +156,7 @@ def _save_state(path: Path, net: Any) -> None:
         with open(temporary, "wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
             for name in ordered:
-                here: Optional[Any] = state[name].cpu().contiguous()
+                here: Any = state[name].cpu().contiguous()
                 size = here.numel() * here.element_size()
                 if size > 0:
                     file.write((ctypes.c_char * size).from_address(here.data_ptr()))

@@ -213,7 +213,7 @@ class Kept:
         known, now = self._contents[i], _content(self._tensors[i])
         if known is None or isinstance(known, bytes):
             return known is None or known == now
-        return known.shape == now.shape and torch.equal(known, now)
+        return bool(known.shape == now.shape and torch.equal(known, now))
 
     def _as_before(self, i: int, before: "tuple[int, int]", now: "tuple[int, int]") -> bool:
         """A small tensor may be written to, with what was there."""
@@ -252,10 +252,10 @@ class Kept:
                 raise Refused(
                     f"{self.by} has changed {what} of {module_text(self._net, module)}, which would differ from worker"
                     " to worker; compute with what is constant, or make it a parameter that is trained")
-        for (name, module), before, now in zip(self._modules, self._modes, self._training()):
-            if before != now:
+        for (name, module), was, training in zip(self._modules, self._modes, self._training()):
+            if was != training:
                 raise Refused(
-                    f"{self.by} has left {module_text(self._net, name)} in {'train' if now else 'eval'}() mode, which"
+                    f"{self.by} has left {module_text(self._net, name)} in {'train' if training else 'eval'}() mode, which"
                     f" would differ from worker to worker; set modes in build(), or back before {self.by} ends")
 
 

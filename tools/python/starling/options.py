@@ -263,6 +263,7 @@ class Options:
         often at least. Returns a line that says so. Raises Refused."""
         if self.epochs is None:
             return None
+        assert self.batch_size is not None
         per_step = self.micro_batches * self.batch_size
         steps = math.ceil(Fraction(repr(self.epochs)) * samples / per_step)
         if steps > _WHOLE["steps"][1]:
@@ -318,6 +319,7 @@ class Options:
                         "on_mismatch": self.on_mismatch},
         }
         if self.validation is not None:
+            assert self.batch_size is not None
             sections["evaluate"] = self.validation.section(self.held_out, self.batch_size)
         if self.checkpoint:
             # An address is refused by the program, which has to see it as it was given.

@@ -38,7 +38,7 @@ def drawn(count: int) -> "list[int]":
     return numbers
 
 
-def of_samples(data: Any, numbers: "Sequence[int]", collate: "Callable[[list], Any]", size: int,
+def of_samples(data: Any, numbers: "Sequence[int]", collate: "Callable[[list[Any]], Any]", size: int,
                seed: "Callable[[int], None]", each: "Optional[list[bytes]]" = None) -> bytes:
     """Of batches of `size`, of which the last one begins anew where there are no more. seed: called with the number of
     each sample before it is read, since reading may draw. each: gets the digest of each batch. Raises Opaque."""
@@ -60,7 +60,7 @@ def of_samples(data: Any, numbers: "Sequence[int]", collate: "Callable[[list], A
     return digest.bytes()
 
 
-def of_batch(data: Any, number: int, collate: "Callable[[list], Any]", size: int,
+def of_batch(data: Any, number: int, collate: "Callable[[list[Any]], Any]", size: int,
              seed: "Callable[[int], None]") -> bytes:
     """Of batch `number` of all samples in their order, with its number; nothing where of_data() has seen all."""
     if getattr(data, "identity", None) is not None or len(data) <= DRAWN:
@@ -70,7 +70,7 @@ def of_batch(data: Any, number: int, collate: "Callable[[list], Any]", size: int
     return Digest().take(number).take(of_samples(data, numbers, collate, size, seed)).bytes()
 
 
-def check_unchanged(data: Any, number: int, collate: "Callable[[list], Any]", size: int,
+def check_unchanged(data: Any, number: int, collate: "Callable[[list[Any]], Any]", size: int,
                     seed: "Callable[[int], None]", before: "Sequence[bytes]") -> None:
     """Reads the batches of drawn samples again that belong to batch `number` of all: in a round over all data each
     once. before: their digests when the process began. Raises Refused if one is another."""
@@ -84,7 +84,7 @@ def check_unchanged(data: Any, number: int, collate: "Callable[[list], Any]", si
                           " changed samples")
 
 
-def check_repeats(data: Any, numbers: "Sequence[int]", collate: "Callable[[list], Any]", size: int,
+def check_repeats(data: Any, numbers: "Sequence[int]", collate: "Callable[[list[Any]], Any]", size: int,
                   seed: "Callable[[int], None]") -> None:
     """Raises Refused if samples are others when they are read again."""
     if len({of_samples(data, numbers, collate, size, seed) for _ in range(2)}) > 1:
@@ -93,7 +93,7 @@ def check_repeats(data: Any, numbers: "Sequence[int]", collate: "Callable[[list]
                       " micro-batch, and not from a generator or a counter of its own")
 
 
-def of_data(data: Any, collate: "Callable[[list], Any]", size: int, seed: "Callable[[int], None]",
+def of_data(data: Any, collate: "Callable[[list[Any]], Any]", size: int, seed: "Callable[[int], None]",
             each: "Optional[list[bytes]]" = None) -> bytes:
     """Of the Dataset's own `identity`, a value or a method, if it has one; else of some of its samples, in batches of
     `size`; each: gets the digest of each of these batches. Raises Refused."""

@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import time
 from dataclasses import asdict, dataclass
+from types import FrameType
 from typing import Optional
 
 ARGUMENTS_MAX, ARGUMENT_BYTES_MAX = 1024, 4096  # as job files have them (core/job/job_reader.cpp)
@@ -237,7 +238,8 @@ def check_ages(script: Script) -> None:
 def caller() -> str:
     """Which lines outside of this package lead to it, the innermost first: "script:25 < script:31". The script's own
     file is "script", whatever its name: a copy may have another one."""
-    frame, places = sys._getframe(1), []
+    places: "list[str]" = []
+    frame: "Optional[FrameType]" = sys._getframe(1)
     while frame is not None and len(places) < _PLACES_MAX:
         file = frame.f_code.co_filename
         own = frame.f_globals.get("__name__") == "__main__"
@@ -256,7 +258,7 @@ class Reader:
         self._data, self._at = bytes(data), 0
 
     def number(self, form: str) -> int:
-        (value,) = struct.unpack_from("<" + form, self._data, self._at)
+        value: int = struct.unpack_from("<" + form, self._data, self._at)[0]
         self._at += struct.calcsize("<" + form)
         return value
 

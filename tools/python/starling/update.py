@@ -140,7 +140,8 @@ def _of_torch(optimizer: Any, net: Any) -> Update:
             raise Refused(f"{name}'s dampening must be 0, is {first['dampening']}: a job's momentum has none")
         update.optimizer = SGD(rate, floor=0.0, momentum=momentum, nesterov=bool(first["nesterov"]))
     else:
-        betas = tuple(_number(f"{name}'s betas", beta) for beta in first["betas"])
+        beta1, beta2 = (_number(f"{name}'s betas", beta) for beta in first["betas"])
+        betas = beta1, beta2
         epsilon = _number(f"{name}'s eps", first["eps"])
         if decoupled:
             update.optimizer = AdamW(rate, floor=0.0, betas=betas, epsilon=epsilon, weight_decay=0.0, clip=0.0)
@@ -461,7 +462,7 @@ def groups_of(given: Any, rate: "Optional[float]") -> "list[dict[str, Any]]":
 
 
 def section(optimizer: Any, schedule: Any, groups: Any, clip: "Optional[float]", steps: int, net: Any,
-            check: "Callable[[Optimizer], None]") -> "tuple[dict[str, Any], list[str]]":
+            check: "Callable[[Optimizer], Any]") -> "tuple[dict[str, Any], list[str]]":
     """The keys of [optimizer], and what people should know."""
     update = of_net(optimizer, net)
     rate = update.own_rate
