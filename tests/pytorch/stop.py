@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""stop= of a real run: the same last step and digest for every number of workers, while workers are killed, and told once
-each in the process that was started.
+"""stop= and best= of a real run: the same last step and digest, and the same best model, for every number of workers,
+while workers are killed, and told once each in the process that was started.
 
   stop.py STARLING [--workers 1,3,5] [--steps 120] [--kills 2]
 
@@ -21,7 +21,7 @@ import time
 from logs import left_behind
 
 SCRIPT = """
-import os, time
+import hashlib, os, time
 import torch, starling
 
 def build():
@@ -45,9 +45,11 @@ if __name__ == "__main__":
     told = open(os.environ["TOLD"], "a", buffering=1)
     trained = starling.train(build, loss, steps=int(os.environ["STEPS"]), micro_batches=8, batch_size=8, seed=4,
                              optimizer=starling.AdamW(1e-2, warmup=5), workers=int(os.environ["WORKERS"]), out=os.environ["OUT"],
-                             lease_ms=10000, checkpoint=os.environ["OUT"] + "-ck", checkpoint_every=10, stop=stop,
-                             on_step=lambda s: print(s.step, file=told))
-    print("RESULT", trained.steps, trained.digest)
+                             lease_ms=10000, checkpoint=os.environ["OUT"] + "-ck", checkpoint_every=5, stop=stop,
+                             validation=lambda: build()[1], evaluate=lambda net, batch: abs(loss(net, batch) - 0.1), evaluate_every=5,
+                             best=lambda e: e.loss, on_step=lambda s: print(s.step, file=told))
+    weights = starling.load(trained.best.out)["0.weight"].numpy().tobytes()
+    print("RESULT", trained.steps, trained.digest, trained.best.step, hashlib.blake2b(weights, digest_size=8).hexdigest())
 """
 
 
@@ -106,7 +108,7 @@ def main():
         left = left_behind(folder)
         failed += not held or bool(left)
         print(f"{'ok    ' if held and not left else 'FAILED'} {workers} workers, {killed} killed: ends with step {found[0]},"
-              f" digest {found[1]}, {len(told)} steps told" + (f"; processes are left: {left}" if left else ""), flush=True)
+              f" digest {found[1]}, best {' '.join(found[2:])}, {len(told)} steps told" + (f"; processes are left: {left}" if left else ""), flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     print(f"{len(options.workers) - failed} passed, {failed} failed")
     return 1 if failed else 0

@@ -8,11 +8,11 @@ import contextlib
 import json
 import math
 import os
-import shutil
 from dataclasses import dataclass
 from typing import Any, Callable, Deque, Iterator, Mapping, Optional, Sequence
 
 from . import logs
+from .best import Chosen, remove, steps_in, superfluous
 from .records import (EVENTS, CheckpointRecord, Course, EpochRecord, EvaluationRecord, InOrder, StepEvent, StepRecord, Tail,
                       done_before, history)
 from .script import Refused
@@ -33,13 +33,27 @@ class Callbacks:
     stop: "Optional[Callable[[StepRecord], Any]]" = None
     log: Any = None
     on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None
+    best: "Optional[Callable[[EvaluationRecord], Any]]" = None
 
     def functions(self) -> "dict[str, Any]":
         return {"on_step": self.on_step, "on_epoch": self.on_epoch, "on_checkpoint": self.on_checkpoint,
-                "on_evaluate": self.on_evaluate, "stop": self.stop}
+                "on_evaluate": self.on_evaluate, "stop": self.stop, "best": self.best}
 
-    def check(self, checkpoint: "Optional[str]", evaluates: bool = True) -> None:
-        """Raises Refused."""
+    def asks(self) -> "list[str]":
+        """Those that are asked of every step."""
+        return [name for name in ("stop", "best") if getattr(self, name) is not None]
+
+    def check(self, checkpoint: "Optional[str]", every: "Optional[int]" = None, checkpoint_every: int = 1) -> None:
+        """every: steps from one evaluation to the next, 0: none. Raises Refused."""
+        evaluates = every != 0
+        if self.best is not None:
+            if not every:
+                raise Refused("best is asked of evaluations, and no held-out data are given: validation=")
+            if not checkpoint:
+                raise Refused("best needs checkpoint=, a folder: the best model is in one of the checkpoints")
+            if every % checkpoint_every != 0:
+                raise Refused(f"best needs a checkpoint of each evaluation: evaluate_every={every} must be a multiple of"
+                              f" checkpoint_every={checkpoint_every}")
         if self.on_evaluate is not None and not evaluates:
             raise Refused("on_evaluate is told of held-out data, and none are given: validation=")
         if self.stop is not None and not checkpoint:
@@ -134,8 +148,10 @@ class Watch:
     waits for what the functions do."""
 
     def __init__(self, callbacks: Callbacks, out: str, metrics: "Sequence[str]", resume: bool,
-                 writers: "Sequence[logs.Writer]" = (), evaluated: "Sequence[str]" = (), every: "Optional[int]" = None) -> None:
-        """every: steps from one evaluation to the next, 0: none; it is compared with that of the runs before."""
+                 writers: "Sequence[logs.Writer]" = (), evaluated: "Sequence[str]" = (), every: "Optional[int]" = None,
+                 checkpoints: str = "", keep: int = 1) -> None:
+        """every: steps from one evaluation to the next, 0: none; it is compared with that of the runs before.
+        checkpoints: their folder; with best so many of the newest are kept, and the best one."""
         self._callbacks, self._out, self._metrics, self._evaluated = callbacks, out, metrics, evaluated
         self._told = Told(out, resume)
         self._writers = tuple(writers)
@@ -146,7 +162,9 @@ class Watch:
         self._held: "Deque[tuple[StepEvent, Course]]" = collections.deque()
         self._evaluations: "dict[int, Mapping[str, Any]]" = {}  # of steps that have not come yet
         self._pass = _Pass()
-        self._asked: "list[bytes]" = []  # of each step that stop was asked of, what is the same whenever it is done
+        self._asked: "list[bytes]" = []  # of each step that stop or best was asked of, what is the same whenever it is done
+        self.chosen = None if callbacks.best is None else Chosen(callbacks.best)
+        self._checkpoints, self._keep = checkpoints, keep
         self.end: "Optional[int]" = None  # so many steps, at which stop was true
         self._expected: "Optional[int]" = None  # that the command was told as its end
         self._before: "Optional[tuple[int, int]]" = None
@@ -157,7 +175,7 @@ class Watch:
         self._before_this: "dict[int, list[tuple[int, StepEvent]]]" = {}  # what earlier runs have done of its steps
         for writer in self._writers:
             writer.begin(self._told, resume)
-        if resume and callbacks.stop is not None:
+        if resume and callbacks.asks():
             self._ask_history(every)
 
     def _ask_history(self, every: "Optional[int]") -> None:
@@ -166,7 +184,7 @@ class Watch:
             course = self._course_of(start)
             if every is not None and course.every != every:
                 raise Refused(f"evaluate_every is {every} here and was {course.every} in the run before (0: no held-out data),"
-                              " and stop is asked of records that have evaluations: go on with that, or begin anew, in"
+                              f" and {self._asks()} asked of records that have evaluations: go on with that, or begin anew, in"
                               " another out= and checkpoint=")
             step = course.step(event)
             if late is not None:
@@ -202,7 +220,7 @@ class Watch:
 
     def look(self) -> bool:
         """Hears what is new and tells one thing of it; whether there was one."""
-        if self._callbacks.stop is not None or not self._queue:  # stop is asked at once, however slow the others are
+        if self._callbacks.asks() or not self._queue:  # stop is asked at once, however slow the others are
             self._hear()
         if not self._queue:
             return False
@@ -309,7 +327,20 @@ class Watch:
         if step <= self._checkpoint or self.end is not None and step >= self.end:
             return  # one that is published once more, or one that is removed
         self._checkpoint = step
+        self._prune()
         self._put("on_checkpoint", step, CheckpointRecord(step, event["path"]))
+
+    def _prune(self) -> None:
+        if self.chosen is None:
+            return
+        best = self.chosen.record.step if self.chosen.record is not None else None
+        there = [step for step in steps_in(self._checkpoints) if step <= self._checkpoint]
+        for step in superfluous(there, self._keep, best, len(self._asked)):
+            remove(self._checkpoints, step)
+
+    def _asks(self) -> str:
+        names = self._callbacks.asks()
+        return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
     def _put(self, name: str, at: int, what: Any) -> None:
         function = self._callbacks.functions()[name]
@@ -324,27 +355,26 @@ class Watch:
 
     def _ask(self, step: StepEvent) -> None:
         stop = self._callbacks.stop
-        if stop is None or self.end is not None and step.step > self.end:
+        if not self._callbacks.asks() or self.end is not None and step.step > self.end:
             return
         same = step.same()
         if step.step <= len(self._asked):
             if self._asked[step.step - 1] != same:
-                raise Refused(f"step {step.step} was done again with another loss, norm, rate, metric or evaluation, and stop"
-                              " was asked of the one before: what has changed reaches the result; begin anew, in another out= and checkpoint=")
+                raise Refused(f"step {step.step} was done again with another loss, norm, rate, metric or evaluation, and"
+                              f" {' and '.join(self._callbacks.asks())} was asked of the one before: what has changed reaches the result; begin anew, in another out= and checkpoint=")
             return
         if step.step > len(self._asked) + 1:
-            raise Refused(f"stop has to be asked of every step, and {self._out} tells nothing of step"
+            raise Refused(f"{self._asks()} asked of every step, and {self._out} tells nothing of step"
                           f" {len(self._asked) + 1}: go on in the out= of the runs before, or begin anew")
         self._asked.append(same)
-        if stop(step.record()):
+        if self.chosen is not None and step.evaluation is not None:
+            self.chosen.take(step.evaluation)
+        if stop is not None and stop(step.record()):
             self.end = step.step
 
 
 def drop_checkpoints(folder: str, end: int) -> None:
     """Those of so many steps or more: the run ends with fewer steps than it has made."""
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(folder):
-            if name.startswith("step-") and name[5:].isdigit() and int(name[5:]) >= end:
-                with contextlib.suppress(FileNotFoundError):  # without it there is no checkpoint
-                    os.remove(os.path.join(folder, name, "manifest.json"))
-                shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+    for step in steps_in(folder):
+        if step >= end:
+            remove(folder, step)

@@ -7,6 +7,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Optional
 
+from .best import Best
 from .script import Refused, Script, caller
 
 
@@ -25,6 +26,7 @@ class Trained:
     steps: int
     metrics: "Mapping[str, float]" = field(default_factory=dict)  # of the last step
     evaluation: Any = None  # what evaluate(net) returned; with validation= a dict of the last one's loss and metrics
+    best: "Optional[Best]" = None  # with best=; None: every evaluation was NaN
     doubted_from: "Optional[int]" = None  # the first step in doubt: "tainted" and "mismatch" in events.jsonl say why
 
 
@@ -94,6 +96,8 @@ class Call:
             trained = self.trained
             said["trained"] = {"out": trained.out, "digest": trained.digest, "loss": trained.loss,
                                "steps": trained.steps, "metrics": dict(trained.metrics)}
+            if trained.best is not None:
+                said["trained"]["best"] = {**vars(trained.best), "metrics": dict(trained.best.metrics)}
             if trained.doubted_from is not None:
                 said["trained"]["doubted_from"] = trained.doubted_from
             text = json.dumps(trained.evaluation) if _plain(trained.evaluation) else ""
@@ -114,8 +118,9 @@ class Call:
                           f" {said['at']} in the job: every process has to make the same calls, also those that are over")
         self.failed = said.get("failed")
         if "trained" in said:
-            kind = Trained if "evaluation" in said["trained"] else _NotHere
-            self.trained = kind(**said["trained"])
+            told = said["trained"]
+            kind = Trained if "evaluation" in told else _NotHere
+            self.trained = kind(**{**told, **({"best": Best(**told["best"])} if "best" in told else {})})
         return self.number == script.call
 
     def result(self) -> Trained:

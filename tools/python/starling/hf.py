@@ -22,6 +22,7 @@ import transformers
 from transformers.trainer_utils import TrainOutput
 
 from . import child, job
+from .best import KEEP_MAX
 from .calls import Failed, Trained
 from .command import program
 from .hf_held_out import HeldOut, Part
@@ -34,7 +35,6 @@ from .script import Refused, of_main
 _SCHEDULES = {"cosine": ("cosine", 0.0), "linear": ("linear", 0.0), "constant": ("cosine", 1.0),
               "constant_with_warmup": ("cosine", 1.0)}
 _OF_JOB = [*inspect.signature(job.train).parameters][2:]  # without build and loss
-KEEP_MAX = 1000  # checkpoints that a job can keep
 _OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 _MAPPED = {"output_dir", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "max_steps",
            "learning_rate", "lr_scheduler_type", "warmup_steps", "optim", "weight_decay", "adam_beta1", "adam_beta2",

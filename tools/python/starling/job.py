@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
-from . import child, logs
+from . import best as best_of, child, logs
 from .callbacks import Callbacks, Watch, drop_checkpoints
 from .calls import Call, Failed, Trained
 from .command import command, ended, program
@@ -83,7 +83,7 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
         script = of_main()
         where = f"; {script.path}"
         options.check(init, build=feed.build, collate=feed.collate, evaluate=evaluate, **calls, **callbacks.functions())
-        callbacks.check(options.checkpoint, options.validation is not None)
+        callbacks.check(options.checkpoint, options.evaluates_every(), options.checkpoint_every)
         if options.checkpoint and "://" not in options.checkpoint:
             options.checkpoint = os.path.abspath(options.checkpoint)  # a callback may go to another folder
         if wanted and (remark := callbacks.check_for_command()):
@@ -121,18 +121,19 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
 
     def run(end: "Optional[int]", watch: "Optional[Watch]") -> "tuple[int, bool]":
         with tempfile.TemporaryFile() as job:  # without a name: nothing is left however this process ends
-            job.write(options.job(net, data, script, end).encode())
+            job.write(options.job(net, data, script, end, keep_all=callbacks.best is not None).encode())
             job.flush()
             return ended([program(), "run", f"/proc/self/fd/{job.fileno()}", "--workers", str(options.workers), "--out",
                           place if moved else out, "--threads", str(options.threads),
                           *(["--resume"] if resume or end is not None else []), *options.words(end)],
                          again, job.fileno(), watch=watch)
 
+    chosen = None
     if callbacks.any():
         try:
-            code = _watching(callbacks, options, place, resume, logs.writers(callbacks.log, place, name_of(script),
-                                                                              options.plain(),
-                                                                              options.scalars_evaluated()), run)
+            code, chosen = _watching(callbacks, options, place, resume, logs.writers(callbacks.log, place, name_of(script),
+                                                                                      options.plain(),
+                                                                                      options.scalars_evaluated()), run)
         except Refused as why:
             raise Failed(_said(2, f"{why}{where}")) from None
     else:
@@ -140,8 +141,15 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
     if code != 0:
         raise Failed(code)
     end = _end_of(place)
+    best = None
     try:
+        if chosen is not None and chosen.record is not None:
+            best = best_of.written(program(), chosen.record, place, str(options.checkpoint), int(end["version"]),
+                                   lambda folder: save(folder, net))
+            best = replace(best, out=out + best.out.removeprefix(place))
         save(place, net)
+    except Refused as why:
+        raise Failed(_said(6, f"the job is done, digest {end['digest']}: {why}")) from None
     except Exception as why:
         raise Failed(_said(6, f"the job is done, digest {end['digest']}, and the whole model is not here:"
                               f" {' '.join(str(why).split())[:400]}; {out} has the trained parameters alone")) from None
@@ -154,15 +162,15 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
     call.has_trained(net)
     measured = dict(zip(options.metrics, map(number, end.get("metrics", []))))
     return Trained(out, end["digest"], number(end["loss"]), int(end["version"]), measured, evaluation,
-                   end["doubted_from"])
+                   best, end["doubted_from"])
 
 
 def _watching(callbacks: Callbacks, options: Options, out: str, resume: bool, writers: "list[logs.Writer]",
-              run: "Callable[[Optional[int], Optional[Watch]], tuple[int, bool]]") -> int:
+              run: "Callable[[Optional[int], Optional[Watch]], tuple[int, bool]]") -> "tuple[int, Optional[best_of.Chosen]]":
     """Runs the command and tells the functions of it; once more, from the checkpoint before, where workers were further
-    than the step at which stop was true. Returns the exit code."""
+    than the step at which stop was true. Returns the exit code and the best evaluation."""
     with contextlib.closing(Watch(callbacks, out, options.metrics, resume, writers, options.evaluated(),
-                                  options.evaluates_every())) as watch:
+                                  options.evaluates_every(), str(options.checkpoint), options.keep)) as watch:
         while True:
             end = watch.end
             if end is not None:
@@ -171,11 +179,11 @@ def _watching(callbacks: Callbacks, options: Options, out: str, resume: bool, wr
             watch.expect()
             code, heard = run(end, watch)
             if heard and code != 0:  # whoever goes on with the run is told the rest
-                return code
+                return code, None
             watch.finish(done=code == 0)
             if not watch.enough or code not in (0, 128 + signal.SIGTERM) or \
                     code == 0 and int(_end_of(out)["version"]) == watch.end:
-                return code
+                return code, watch.chosen
 
 
 def _said(code: int, text: str) -> int:
@@ -224,7 +232,7 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
           validation: Any = None, evaluate_every: Optional[int] = None,
           evaluate_metrics: "Optional[Sequence[str]]" = None,
           on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None, data: Any = None,
-          num_workers: Optional[int] = None) -> Trained:
+          num_workers: Optional[int] = None, best: "Optional[Callable[[EvaluationRecord], Any]]" = None) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
@@ -281,6 +289,11 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
     stop        (StepRecord) -> whether the job ends with this step; asked of every step once, in order. It must be a
                 function of the records alone. The model is that of just this step. Workers are further when it is
                 asked, and go back to the checkpoint before, so it needs `checkpoint`
+    best        (EvaluationRecord) -> a number, the smaller the better, as lambda e: e.loss, or lambda e: -e.metrics["hits"]:
+                the result's `best` has step, loss and metrics of the evaluation with the smallest one, and `out`, the
+                folder of the model of just that step. It must be a function of the records alone. Its checkpoint stays
+                beside the `keep` newest ones, so it needs `checkpoint` and an `evaluate_every` that is a multiple of
+                `checkpoint_every`
     log         "tensorboard" (event files in out/tensorboard), "wandb" (a run of W&B with files in out/wandb; the
                 script's own if it has begun one), "csv" (out/steps.csv), a function (step, {name: value}), or a list of
                 these: every step's loss, norm, rate, epoch, workers, ms and metrics, each once, also where a run goes
@@ -314,7 +327,8 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
                        checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command,
                        epochs, Validation(validation, evaluate_every, evaluate or loss, evaluate_metrics),
                       schedule=schedule, groups=groups, clip=clip, num_workers=num_workers)
-    return _run(call, options, feed, init, Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate), evaluate, loss=loss)
+    return _run(call, options, feed, init, Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate, best), evaluate,
+                loss=loss)
 
 
 def _held_out(data: Any, every: Optional[int], evaluate: "Optional[Callable[[Any, Any], Any]]",
@@ -397,8 +411,8 @@ class Job:
                  evaluate: "Optional[Callable[[Any, Any], Any]]" = None,
                  evaluate_metrics: "Optional[Sequence[str]]" = None,
                  on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None, data: Any = None,
-                 num_workers: Optional[int] = None) -> None:
-        self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate)
+                 num_workers: Optional[int] = None, best: "Optional[Callable[[EvaluationRecord], Any]]" = None) -> None:
+        self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate, best)
         self._feed = Feed(build, data, collate, batch_size, num_workers, micro_batches)
         self._init, self._call = init, Call()
         self._options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,

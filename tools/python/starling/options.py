@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Sequence, Set
 
 from . import update
+from .best import KEEP_MAX
 from .optimizers import SGD, Adam, AdamW
 from .script import Refused, Script
 from .validation import EVERY, Validation
@@ -297,9 +298,9 @@ class Options:
             del words[at:at + 2]
         return words if end is None else [word for word in words if not word.startswith("--steps=")]
 
-    def job(self, net: Any, data: Any, script: Script, end: Optional[int] = None) -> str:
+    def job(self, net: Any, data: Any, script: Script, end: Optional[int] = None, keep_all: bool = False) -> str:
         """The text of a job file, after settle(). end: it ends after so many steps, and the rate's schedule stays that
-        of `steps`."""
+        of `steps`. keep_all: another than the program removes checkpoints."""
         from . import module, statistics
 
         moving = [name for name, _ in statistics.of(net)]
@@ -324,5 +325,6 @@ class Options:
         if self.checkpoint:
             # An address is refused by the program, which has to see it as it was given.
             folder = self.checkpoint if "://" in self.checkpoint else os.path.abspath(self.checkpoint)
-            sections["checkpoint"] = {"dir": folder, "every": self.checkpoint_every, "keep": self.keep}
+            sections["checkpoint"] = {"dir": folder, "every": self.checkpoint_every,
+                                      "keep": KEEP_MAX if keep_all else self.keep}
         return _job_text(sections)

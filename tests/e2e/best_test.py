@@ -1,0 +1,98 @@
+"""best=: the model of the best evaluation is that of just its step, for any number of workers, through kills and where a
+run goes on, with the stand-in for torch."""
+import os
+import signal
+
+from harness import main, processes_naming, require, wait_until
+from scripts import HEAD, ended, events, started, written
+
+# The evaluation is best half-way to what is trained for.
+BEST = HEAD + """
+import time
+def half(net, batch):
+    wrong = net(batch[0]) - batch[1] * 0.4
+    return (wrong * wrong).mean(), {"far": 3.0}
+def paced(net, batch):
+    time.sleep(float(os.environ.get("PACE", 0)))
+    return loss(net, batch)
+trained = starling.train(build, paced, steps=int(os.environ.get("STEPS", 43)), micro_batches=4, batch_size=4, lease_ms=10000,
+                         seed=5, workers=int(os.environ.get("WORKERS", 1)), out=os.environ["OUT"], validation=build()[1],
+                         evaluate=half, evaluate_metrics=["far"], evaluate_every=4, checkpoint=os.environ["OUT"] + "-ck",
+                         checkpoint_every=2, optimizer=starling.AdamW(2e-2, floor=1.0), best=eval(os.environ.get("BEST", "lambda e: e.loss")))
+best = trained.best
+print("RESULT", trained.digest, best and (best.step, best.loss, best.metrics, os.path.relpath(best.out, os.environ["OUT"]),
+                                          starling.load(best.out)["weight"].tolist()))
+"""
+
+
+def result_of(script, **variables):
+    code, said = ended(script, **variables)
+    lines = [line for line in said.splitlines() if line.startswith("RESULT ")]
+    require(code == 0 and len(lines) == 1, f"exit code {code}: {said[-3000:]}")
+    return lines[0]
+
+
+def checkpoints_in(folder):
+    return sorted(int(name[5:]) for name in os.listdir(folder) if name[5:].isdigit())
+
+
+def the_best_model_is_that_of_its_step(place):
+    script = written(place, "best.py", BEST)
+    found = result_of(script, OUT=place.path("one"))
+    evaluations = {e["version"]: e["loss"] for e in events(place.path("one"), "evaluation")}
+    best = min(evaluations, key=evaluations.get)
+    require(4 < best < 40 and f"({best}, {evaluations[best]!r}, {{'far': 3.0}}, 'best', " in found, (evaluations, found))
+    there = checkpoints_in(place.path("one-ck"))
+    require(best in there and len(there) == 3 and there[-2:] == [40, 42], f"{there}, best is {best}")
+    as_many = result_of(script, OUT=place.path("as-many"), STEPS=str(best))
+    require(as_many.rpartition(", '.', ")[2] == found.rpartition(", 'best', ")[2], (as_many, found))
+    require("best" not in os.listdir(place.path("as-many")), "the last model is written twice")
+    last = result_of(script, OUT=place.path("last"), BEST="lambda e: -e.step")
+    require("(43, " in last and "'.', " in last, last)
+    none = result_of(script, OUT=place.path("none"), BEST="lambda e: float('nan')")
+    require(none.endswith(" None"), none)
+
+
+def the_best_model_is_the_same_through_kills(place):
+    script = written(place, "best.py", BEST)
+    quiet = result_of(script, OUT=place.path("quiet"))
+    out = place.path("three")
+    run = started(script, OUT=out, WORKERS="3", PACE="0.03")
+    wait_until(lambda: len(events(out, "step")) > 6, "steps")
+    os.kill([e for e in events(out, "worker") if e["what"] == "joined"][0]["pid"], signal.SIGKILL)
+    wait_until(lambda: len(events(out, "step")) > 26, "steps")
+    run.kill()
+    run.communicate()
+    wait_until(lambda: not processes_naming(script), "the run ends")
+    require(result_of(script, OUT=out, STARLING_RESUME="1") == quiet, "another best one")
+    require(result_of(script, OUT=out, STARLING_RESUME="1") == quiet, "another best one when it is done")
+    require(len(checkpoints_in(out + "-ck")) == 3, checkpoints_in(out + "-ck"))
+    code, said = ended(script, **{"OUT": place.path("three"), "STARLING_RESUME": "1", "BEST": "lambda e: 'x'"})
+    require(code == 2 and "best must give one number for an evaluation, the smaller the better, gives 'x'" in said, said)
+
+
+def what_best_needs_is_named(place):
+    for old, new, line in (
+            ("checkpoint_every=2", "checkpoint_every=3", "evaluate_every=4 must be a multiple of checkpoint_every=3"),
+            ('checkpoint=os.environ["OUT"] + "-ck"', "checkpoint=None", "best needs checkpoint=, a folder"),
+            ("validation=build()[1],\n                         evaluate=half, evaluate_metrics=[\"far\"], evaluate_every=4,", "",
+             "best is asked of evaluations, and no held-out data are given: validation="),
+            ('best=eval(os.environ.get("BEST", "lambda e: e.loss"))', 'best="loss"', "best must be a function, is 'loss'")):
+        require(old in BEST, old)
+        code, said = ended(written(place, "wrong.py", BEST.replace(old, new)), OUT=place.path("wrong"))
+        require(code == 2 and line in said and said.strip().count("\n") == 0, f"{line}: {code}: {said}")
+    code, said = ended(written(place, "best.py", BEST), STARLING_WRITE_JOB=place.path("job.toml"), OUT=place.path("wrong"))
+    require(code == 0 and "best: this command leaves them out" in said, said)
+
+
+def a_later_call_begins_with_the_best_model(place):
+    script = written(place, "twice.py", BEST + """
+again = starling.train(build, loss, steps=4, micro_batches=4, batch_size=4, lease_ms=10000, seed=6, init=starling.load(best.out))
+print("AGAIN", again.digest)
+""")
+    code, said = ended(script, OUT=place.path("twice"), WORKERS="2")
+    require(code == 0 and "AGAIN" in said, said)
+
+
+main(the_best_model_is_that_of_its_step, the_best_model_is_the_same_through_kills, what_best_needs_is_named,
+     a_later_call_begins_with_the_best_model)
