@@ -51,14 +51,14 @@ caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job, co
           return elastic::coordinator_event::Stored{store.checkpoint.version,
                                                     stored ? "" : stored.error().text()};
         },
-        [storage, writer, told = std::set<Version>()](std::uint64_t term,
-                                                      const TidyCheckpoints& order) mutable {
+        [storage, writer, tended = job.checkpoint.tended, told = std::set<Version>()](
+            std::uint64_t term, const TidyCheckpoints& order) mutable {
           writer.term = term;
           if (!hold_checkpoints(*storage, writer)) return CheckpointsGone{};
           if (order.above != kNoVersion) withdraw_own_checkpoints(*storage, writer, order.above);
           if (order.doubted != kNoVersion) doubt_own_checkpoints(*storage, writer, order.doubted);
           remove_own_checkpoints(*storage, writer, order.below, order.kept);
-          return gone_of(*storage, order, told);
+          return tended ? CheckpointsGone{} : gone_of(*storage, order, told);
         },
         [self](stop_atom) { self->quit(); },
     };

@@ -118,6 +118,7 @@ std::string format_job(const Job& job) {
         << "\nevery = " << job.checkpoint.every << "\nkeep = " << job.checkpoint.keep << "\n";
   if (job.checkpoint.on() && job.checkpoint.accepts != 0)
     out << "accepts = " << quoted(hex(job.checkpoint.accepts)) << "\n";
+  if (job.checkpoint.on() && job.checkpoint.tended) out << "tended = true\n";
   if (job.evaluate.on()) {
     const EvaluateSpec& e = job.evaluate;
     out << "\n[evaluate]\n";

@@ -188,6 +188,7 @@ void read_checkpoint(Section s, const std::string& base, CheckpointSpec& checkpo
   s.text("dir", checkpoint.dir, 4096, true);
   s.integer("every", checkpoint.every, 1, kStepsMax, true);
   s.integer("keep", checkpoint.keep, 1, 1000);
+  s.boolean("tended", checkpoint.tended);
   s.hex("accepts", checkpoint.accepts);
   s.finish();
   if (!s.good() || !path_of_this_machine(s, "dir", checkpoint.dir, "a folder")) return;

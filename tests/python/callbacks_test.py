@@ -256,8 +256,8 @@ class Evaluated(Heard):
         self.evaluations = []
         self.callbacks.on_evaluate = self.evaluations.append
 
-    def watch(self, folder, resume=False, every=3):
-        watch = Watch(self.callbacks, folder.out, ("a", "b"), resume, evaluated=("accuracy",), every=every)
+    def watch(self, folder, resume=False, every=3, **checkpoints):
+        watch = Watch(self.callbacks, folder.out, ("a", "b"), resume, evaluated=("accuracy",), every=every, **checkpoints)
         watch.expect()
         return watch
 
@@ -341,6 +341,54 @@ def who_goes_on_hears_the_evaluation_of_the_step_before(place):
     require(asked == [(1, False), (2, False), (3, True), (4, False), (5, False)], f"asked {asked}")
 
 
+def a_step_that_is_done_again_with_its_evaluation_is_not_told_anew(place):
+    folder, first = Folder(place), Evaluated()
+    watch = first.watch(folder)
+    folder.put(evaluating(), step(0), step(1), step(2), evaluation(3), step(3))
+    told(watch)
+    watch.close()
+    second = Evaluated()
+    watch = second.watch(folder, resume=True)
+    folder.put_aside()
+    folder.put(evaluating(2), step(2), evaluation(3), step(3), step(4))
+    told(watch)
+    watch.close()
+    require(second.numbers()[0] == [5] and not second.evaluations, f"{second.numbers()}, {second.evaluations}")
+
+
+def stop_ends_a_job_with_a_step_that_no_longer_one_evaluates(place):
+    """Which a job does after its last step, whatever number that has."""
+    folder, heard = Folder(place), Evaluated(lambda record: record.step == 4)
+    watch = heard.watch(folder)
+    folder.put(evaluating(), step(0), step(1), step(2), evaluation(3), step(3), step(4))
+    told(watch)
+    require(watch.end == 4, f"ends with {watch.end}")
+    watch.expect()
+    folder.put_aside()
+    begun = evaluating(3)
+    folder.put({**begun, "steps": 4, "job": begun["job"].replace("floor", "schedule_steps = 10\nfloor")}, step(3), evaluation(4))
+    watch.finish(done=True)
+    watch.close()
+    require(heard.numbers()[0] == [1, 2, 3, 4] and [e.step for e in heard.evaluations] == [3, 4], f"{heard.evaluations}")
+
+
+def the_best_is_of_the_steps_up_to_the_end(place):
+    folder, ck = Folder(place), place.path("ck")
+    for k in range(1, 6):
+        os.makedirs(os.path.join(ck, f"step-{k:09}"))
+        open(os.path.join(ck, f"step-{k:09}", "manifest.json"), "w").close()
+    heard = Evaluated(lambda record: record.step == 7)
+    heard.callbacks.best = lambda e: e.loss
+    watch = heard.watch(folder, checkpoints=ck, keep=1)
+    folder.put(evaluating(), step(0), step(1), step(2), {**evaluation(3), "loss": 5.0}, step(3), step(4), checkpoint(5))
+    told(watch)
+    require(sorted(os.listdir(ck)) == [f"step-{k:09}" for k in (3, 5)], f"{os.listdir(ck)}")
+    folder.put(step(5), {**evaluation(6), "loss": 5.0}, step(6), step(7), step(8), {**evaluation(9), "loss": 1.0}, step(9))
+    told(watch)
+    require(watch.chosen.record.step == 3, "of equal ones the first, and none after the end")
+    watch.close()
+
+
 def only_checkpoints_beyond_the_end_go(place):
     folder = place.path("ck")
     for name in ("step-000000010", "step-000000020", "step-000000030", "step-x", "mine"):
@@ -358,4 +406,6 @@ main(steps_come_once_and_in_order_whatever_the_order_of_lines, records_have_name
      a_step_has_its_evaluation_which_comes_with_the_next_one,
      stop_is_asked_of_no_other_evaluation_or_metric_than_it_was, stop_is_asked_of_evaluations_after_as_many_steps,
      who_goes_on_hears_the_evaluation_of_the_step_before,
+     a_step_that_is_done_again_with_its_evaluation_is_not_told_anew,
+     stop_ends_a_job_with_a_step_that_no_longer_one_evaluates, the_best_is_of_the_steps_up_to_the_end,
      only_checkpoints_beyond_the_end_go)

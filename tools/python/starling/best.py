@@ -40,10 +40,14 @@ class Chosen:
     def __init__(self, value: "Callable[[EvaluationRecord], Any]") -> None:
         self._value = value
         self._least = math.inf
+        self._last = 0  # step of the last one
         self.record: "Optional[EvaluationRecord]" = None
 
     def take(self, record: EvaluationRecord) -> None:
-        """The next one. Raises Refused."""
+        """The next one; one of a step before is known. Raises Refused."""
+        if record.step <= self._last:
+            return
+        self._last = record.step
         given = self._value(record)
         try:
             value = float(given)

@@ -188,10 +188,10 @@ class Watch:
                               " another out= and checkpoint=")
             step = course.step(event)
             if late is not None:
-                self._ask(late)
+                self._ask(late, course)
             late = step if course.lacks(step) else None  # that of the last step comes with the run that goes on
             if late is None:
-                self._ask(step)
+                self._ask(step, course)
 
     def _course_of(self, start: "Mapping[str, Any]") -> Course:
         return Course(start, self._metrics, self._evaluated)
@@ -257,7 +257,7 @@ class Watch:
                 self._tell_history(with_last=False, limit=int(event["from"]))
                 self._course = self._course_of(event)
                 self._order = InOrder(self._course.begins)
-                self._before_this = done_before(self._out, self._metrics, self._course.begins) if self._resume else {}
+                self._before_this = done_before(self._out, self._metrics, self._evaluated, self._course.begins) if self._resume else {}
             elif event["ev"] == "checkpoint":
                 self._take_checkpoint(event)
             elif event["ev"] == "evaluation":
@@ -296,8 +296,10 @@ class Watch:
             self._tell(step, course)
 
     def _tell(self, step: StepEvent, course: Course) -> None:
-        self._ask(step)
+        self._ask(step, course)
         if step.step <= self._seen or self.end is not None and step.step > self.end:
+            if step.step == self.end and step.evaluation is not None:  # it is evaluated as the end, done again as such
+                self._put("on_evaluate", step.step, step.evaluation)
             return
         self._compare(step, course)
         self._seen = step.step
@@ -313,7 +315,12 @@ class Watch:
     def _compare(self, step: StepEvent, course: Course) -> None:
         """Where a run before has done the step otherwise, what was told and logged from it on is of another course."""
         before = [(run, one) for run, one in self._before_this.get(step.step, ()) if self._told.tells_of(run, step.step)]
-        if all(one.same() == step.same() for _, one in before):
+
+        def alike(one: StepEvent) -> bool:  # a run that has ended before may lack the evaluation
+            evaluated = course.due(step.step) and one.evaluation is not None
+            return one.same(evaluated) == step.same(evaluated)
+
+        if all(alike(one) for _, one in before):
             return
         logged = [writer.cut(step.step, self._told) for writer in self._writers]
         last = max(run for runs in self._before_this.values() for run, _ in runs)
@@ -353,11 +360,13 @@ class Watch:
 
         self._queue.append(tell)
 
-    def _ask(self, step: StepEvent) -> None:
+    def _ask(self, step: StepEvent, course: Course) -> None:
         stop = self._callbacks.stop
         if not self._callbacks.asks() or self.end is not None and step.step > self.end:
             return
-        same = step.same()
+        same = step.same(course.due(step.step))
+        if self.chosen is not None and step.evaluation is not None:
+            self.chosen.take(step.evaluation)
         if step.step <= len(self._asked):
             if self._asked[step.step - 1] != same:
                 raise Refused(f"step {step.step} was done again with another loss, norm, rate, metric or evaluation, and"
@@ -367,8 +376,6 @@ class Watch:
             raise Refused(f"{self._asks()} asked of every step, and {self._out} tells nothing of step"
                           f" {len(self._asked) + 1}: go on in the out= of the runs before, or begin anew")
         self._asked.append(same)
-        if self.chosen is not None and step.evaluation is not None:
-            self.chosen.take(step.evaluation)
         if stop is not None and stop(step.record()):
             self.end = step.step
 

@@ -121,7 +121,7 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
 
     def run(end: "Optional[int]", watch: "Optional[Watch]") -> "tuple[int, bool]":
         with tempfile.TemporaryFile() as job:  # without a name: nothing is left however this process ends
-            job.write(options.job(net, data, script, end, keep_all=callbacks.best is not None).encode())
+            job.write(options.job(net, data, script, end, tended=callbacks.best is not None).encode())
             job.flush()
             return ended([program(), "run", f"/proc/self/fd/{job.fileno()}", "--workers", str(options.workers), "--out",
                           place if moved else out, "--threads", str(options.threads),

@@ -298,9 +298,9 @@ class Options:
             del words[at:at + 2]
         return words if end is None else [word for word in words if not word.startswith("--steps=")]
 
-    def job(self, net: Any, data: Any, script: Script, end: Optional[int] = None, keep_all: bool = False) -> str:
+    def job(self, net: Any, data: Any, script: Script, end: Optional[int] = None, tended: bool = False) -> str:
         """The text of a job file, after settle(). end: it ends after so many steps, and the rate's schedule stays that
-        of `steps`. keep_all: another than the program removes checkpoints."""
+        of `steps`. tended: this process removes checkpoints."""
         from . import module, statistics
 
         moving = [name for name, _ in statistics.of(net)]
@@ -326,5 +326,5 @@ class Options:
             # An address is refused by the program, which has to see it as it was given.
             folder = self.checkpoint if "://" in self.checkpoint else os.path.abspath(self.checkpoint)
             sections["checkpoint"] = {"dir": folder, "every": self.checkpoint_every,
-                                      "keep": KEEP_MAX if keep_all else self.keep}
+                                      **({"keep": KEEP_MAX, "tended": True} if tended else {"keep": self.keep})}
         return _job_text(sections)

@@ -78,9 +78,9 @@ class StepEvent(StepRecord):
     ms: float = 0.0
     time: str = ""
 
-    def same(self) -> bytes:
-        """What is equal whenever the step is done, unless the course has changed."""
-        held_out = [] if self.evaluation is None else [self.evaluation.loss, *self.evaluation.metrics.values()]
+    def same(self, evaluated: bool = True) -> bytes:
+        """What is equal whenever the step is done, unless the course has changed; without its evaluation if told so."""
+        held_out = [] if self.evaluation is None or not evaluated else [self.evaluation.loss, *self.evaluation.metrics.values()]
         values = [self.loss, self.norm, math.nan if self.rate is None else self.rate, *self.metrics.values(), *held_out]
         return struct.pack(f"<{len(values)}d", *(math.nan if math.isnan(value) else value for value in values))
 
@@ -165,9 +165,13 @@ class Course:
         """With its `evaluation` event."""
         return replace(step, evaluation=evaluation(event, self._evaluated))
 
+    def due(self, step: int) -> bool:
+        """Whether every run that does the step evaluates after it: one that ends with it does for that alone."""
+        return self.every > 0 and step % self.every == 0
+
     def lacks(self, step: StepEvent) -> bool:
         """Whether an evaluation is due after it that is not there: it comes with the step after it, or with the end."""
-        return step.evaluation is None and self.every > 0 and (step.step % self.every == 0 or step.step == self._steps)
+        return step.evaluation is None and (self.due(step.step) or self.every > 0 and step.step == self._steps)
 
     def passes(self, steps: int) -> int:
         """That are over after so many steps."""
@@ -268,17 +272,21 @@ def history(out: str, with_last: bool) -> "Iterator[tuple[Mapping[str, Any], Map
                 yield start, {**event, _EVALUATION: found} if found else event
 
 
-def done_before(out: str, metrics: "Sequence[str]", first: int) -> "dict[int, list[tuple[int, StepEvent]]]":
+def done_before(out: str, metrics: "Sequence[str]", evaluated: "Sequence[str]", first: int) -> "dict[int, list[tuple[int, StepEvent]]]":
     """Of the runs that a folder has put aside: by step, each record of those after so many steps, with its run's number.
     A run that goes on from there does these steps again."""
     found: "dict[int, list[tuple[int, StepEvent]]]" = {}
     for number_of_run in _earlier(out):
         start, *events = _told_in(os.path.join(out, f"run-{number_of_run}", EVENTS)) or [{}]
         if start.get("ev") == "start":
-            course = Course(start, metrics)
+            course = Course(start, metrics, evaluated)
+            evaluations = {int(event["version"]): event for event in events if event["ev"] == "evaluation"}
             for event in events:
                 if event["ev"] == "step" and event["version"] >= first:
-                    found.setdefault(event["version"] + 1, []).append((number_of_run, course.step(event)))
+                    step = course.step(event)
+                    if step.step in evaluations:
+                        step = course.evaluated(step, evaluations[step.step])
+                    found.setdefault(step.step, []).append((number_of_run, step))
     return found
 
 
