@@ -356,6 +356,11 @@ TEST_CASE("[checkpoint]: off without the section, and checked with it") {
   CHECK(again.value() == job);
   CHECK(parse_job(section("dir = \"/c\"\nevery = 1\nkeep = 5\n"), ".").value().checkpoint ==
         CheckpointSpec{"/c", 1, 5});
+  const Job tended =
+      parse_job(section("dir = \"c\"\nevery = 20\nkeep = 1000\ntended = true\n"), ".").value();
+  CHECK(tended.checkpoint.tended);
+  CHECK(parse_job(format_job(tended), "/").value() == tended);
+  CHECK(job_hash(tended) == job_hash(job));  // who removes checkpoints changes nothing for workers
   const std::pair<const char*, const char*> wrong[] = {
       {"every = 20\n", "dir is missing; [checkpoint].dir"},
       {"dir = \"c\"\n", "every is missing; [checkpoint].every"},
