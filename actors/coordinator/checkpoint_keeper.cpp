@@ -36,33 +36,36 @@ caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job, co
   form.segment_blocks = layout.segment_blocks();
   const std::shared_ptr<Storage> storage = open_storage(job.checkpoint.dir);
   CheckpointWriter writer{form.state_hash, job.checkpoint.accepts, form.job, run, 0};
-  return system.spawn<caf::detached>([form = std::move(form), storage, writer = std::move(writer)](
-                                         caf::event_based_actor* self) -> caf::behavior {
-    using namespace elastic::coordinator_command;
-    return {
-        [form, storage, writer](std::uint64_t term, const StoreCheckpoint& store) mutable {
-          writer.term = term;
-          Manifest manifest = form;
-          manifest.checkpoint = store.checkpoint;
-          manifest.record = store.record;
-          manifest.shards = store.shards;
-          // The store may have been emptied since the run began, or belong to another job or run.
-          auto stored = publish_own_checkpoint(*storage, writer, manifest);
-          return elastic::coordinator_event::Stored{store.checkpoint.version,
-                                                    stored ? "" : stored.error().text()};
-        },
-        [storage, writer, tended = job.checkpoint.tended, told = std::set<Version>()](
-            std::uint64_t term, const TidyCheckpoints& order) mutable {
-          writer.term = term;
-          if (!hold_checkpoints(*storage, writer)) return CheckpointsGone{};
-          if (order.above != kNoVersion) withdraw_own_checkpoints(*storage, writer, order.above);
-          if (order.doubted != kNoVersion) doubt_own_checkpoints(*storage, writer, order.doubted);
-          remove_own_checkpoints(*storage, writer, order.below, order.kept);
-          return tended ? CheckpointsGone{} : gone_of(*storage, order, told);
-        },
-        [self](stop_atom) { self->quit(); },
-    };
-  });
+  return system.spawn<caf::detached>(
+      [form = std::move(form), storage, writer = std::move(writer),
+       tended = job.checkpoint.tended](caf::event_based_actor* self) -> caf::behavior {
+        using namespace elastic::coordinator_command;
+        return {
+            [form, storage, writer](std::uint64_t term, const StoreCheckpoint& store) mutable {
+              writer.term = term;
+              Manifest manifest = form;
+              manifest.checkpoint = store.checkpoint;
+              manifest.record = store.record;
+              manifest.shards = store.shards;
+              // The store may have been emptied since the run began, or belong to another job or run.
+              auto stored = publish_own_checkpoint(*storage, writer, manifest);
+              return elastic::coordinator_event::Stored{store.checkpoint.version,
+                                                        stored ? "" : stored.error().text()};
+            },
+            [storage, writer, tended, told = std::set<Version>()](
+                std::uint64_t term, const TidyCheckpoints& order) mutable {
+              writer.term = term;
+              if (!hold_checkpoints(*storage, writer)) return CheckpointsGone{};
+              if (order.above != kNoVersion)
+                withdraw_own_checkpoints(*storage, writer, order.above);
+              if (order.doubted != kNoVersion)
+                doubt_own_checkpoints(*storage, writer, order.doubted);
+              remove_own_checkpoints(*storage, writer, order.below, order.kept);
+              return tended ? CheckpointsGone{} : gone_of(*storage, order, told);
+            },
+            [self](stop_atom) { self->quit(); },
+        };
+      });
 }
 
 }  // namespace starling::actors
