@@ -38,10 +38,11 @@ Result<> check_job_for(const kernels::Device& device, const Job& job) {
     return Error(Code::kBadInput,
                  "isa is \"cuda\", but a script says itself where it computes, and its worker's "
                  "state is the host's; [job].isa");
-  if (job.optimizer.kind == OptimizerKind::kOwn)
+  if (job.optimizer.kind == OptimizerKind::kOwn ||
+      job.optimizer.kind == OptimizerKind::kElementwise)
     return Error(Code::kBadInput,
-                 "isa is \"cuda\", but the optimizer is the program's own: a GPU has adamw, adam "
-                 "and sgd; [optimizer].kind");
+                 "isa is \"cuda\", but the optimizer is the program's or the job's own: a GPU has "
+                 "adamw, adam and sgd; [optimizer].kind");
   return ok();
 }
 

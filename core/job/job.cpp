@@ -82,6 +82,8 @@ std::string format_job(const Job& job) {
   out << schedule_lines(o);
   if (o.kind == OptimizerKind::kOwn) {
     out << "name = " << quoted(o.name) << "\n";
+  } else if (o.kind == OptimizerKind::kElementwise) {
+    out << "update = " << quoted(o.update) << "\n";
   } else if (o.kind == OptimizerKind::kSgd) {
     out << "momentum = " << number_text(o.momentum)
         << "\nnesterov = " << (o.nesterov ? "true" : "false") << "\n";

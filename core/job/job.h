@@ -24,11 +24,12 @@ struct GroupSpec {
   bool operator==(const GroupSpec&) const = default;
 };
 
-enum class OptimizerKind : std::uint8_t { kAdamW = 1, kAdam, kSgd, kOwn };
+enum class OptimizerKind : std::uint8_t { kAdamW = 1, kAdam, kSgd, kOwn, kElementwise };
 
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::kAdamW;
   std::string name;         // of an application's (kernels/optim/own.h)
+  std::string update;       // "elementwise": its formula (core/job/formula.h)
   std::string schedule;     // its name (core/job/schedule.h); empty: warm-up and cosine
   double peak_rate = 1e-3;  // learning rate after the warm-up
   double floor = 0.1;       // fraction of the peak at the end of the schedule

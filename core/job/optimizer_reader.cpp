@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/job/formula.h"
 #include "core/job/schedule.h"
 
 namespace starling::job_words {
@@ -136,9 +137,15 @@ void read_optimizer(Section s, const Job& job, OptimizerSpec& o) {
   read_schedule(s, o);
   const std::string kind = "to kind \"" + std::string(word_of(kOptimizers, int(o.kind))) + "\"";
   if (o.kind != OptimizerKind::kOwn) s.refuse({"name"}, kind);
+  if (o.kind != OptimizerKind::kElementwise) s.refuse({"update"}, kind);
   if (o.kind == OptimizerKind::kOwn) {
     s.text("name", o.name, 64, true);
     s.refuse({"beta1", "beta2", "epsilon", "momentum", "nesterov"}, kind);
+  } else if (o.kind == OptimizerKind::kElementwise) {
+    s.text("update", o.update, kFormulaBytesMax, true);
+    s.refuse({"beta1", "beta2", "epsilon", "momentum", "nesterov"}, kind);
+    if (const auto formula = parse_formula(o.update); s.good() && !formula)
+      s.wrong("update", "update: " + formula.error().text());
   } else if (o.kind == OptimizerKind::kSgd) {
     s.refuse({"beta1", "beta2", "epsilon"}, kind);
     s.number("momentum", o.momentum, 0, 0.999999);

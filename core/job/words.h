@@ -17,10 +17,12 @@ struct Choice {
   int value;
   bool told = true;  // in the error for another word; false: only tests use this one
 };
-inline constexpr Choice kOptimizers[] = {{"adamw", static_cast<int>(OptimizerKind::kAdamW)},
-                                         {"adam", static_cast<int>(OptimizerKind::kAdam)},
-                                         {"sgd", static_cast<int>(OptimizerKind::kSgd)},
-                                         {"own", static_cast<int>(OptimizerKind::kOwn)}};
+inline constexpr Choice kOptimizers[] = {
+    {"adamw", static_cast<int>(OptimizerKind::kAdamW)},
+    {"adam", static_cast<int>(OptimizerKind::kAdam)},
+    {"sgd", static_cast<int>(OptimizerKind::kSgd)},
+    {"elementwise", static_cast<int>(OptimizerKind::kElementwise)},
+    {"own", static_cast<int>(OptimizerKind::kOwn)}};
 inline constexpr Choice kData[] = {{"text", static_cast<int>(DataKind::kText)},
                                    {"tokens", static_cast<int>(DataKind::kTokens)},
                                    {"classified", static_cast<int>(DataKind::kClassified)}};

@@ -2,8 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
 
 #include "core/base/check.h"
+#include "core/job/formula.h"
+#include "kernels/optim/formula_update.h"
 #include "kernels/optim/own.h"
 #include "kernels/optim/update.h"
 
@@ -52,10 +58,35 @@ double power(double base, std::uint64_t exponent) {
   return result.high + result.low;
 }
 
+namespace {
+
+// The optimizer of a formula, at the same address as long as the process is there.
+const OwnOptimizer* of_formula(const std::string& text) {
+  struct Made {
+    std::mutex mutex;
+    std::map<std::string, OwnOptimizer> of;
+  };
+  static Made made;
+  const std::scoped_lock lock(made.mutex);
+  auto it = made.of.find(text);
+  if (it == made.of.end()) {
+    auto formula = parse_formula(text);
+    STARLING_CHECK(formula);  // the job's reader has parsed the text
+    it = made.of.emplace(text, optimizer_of(std::move(formula.value()))).first;
+  }
+  return &it->second;
+}
+
+// Null: it is one of the built-in ones, or the application has not brought it.
+const OwnOptimizer* own_of(const OptimizerSpec& spec) {
+  if (spec.kind == OptimizerKind::kElementwise) return of_formula(spec.update);
+  return spec.kind == OptimizerKind::kOwn ? Named<OwnOptimizer>::find(spec.name) : nullptr;
+}
+
+}  // namespace
+
 unsigned moments(const OptimizerSpec& spec) {
-  const auto* own =
-      spec.kind == OptimizerKind::kOwn ? Named<OwnOptimizer>::find(spec.name) : nullptr;
-  if (own != nullptr) return own->moments;
+  if (const auto* own = own_of(spec)) return own->moments;
   return spec.kind == OptimizerKind::kSgd ? 1 : 2;
 }
 
@@ -79,8 +110,8 @@ UpdateNumbers update_numbers(const OptimizerSpec& spec, const StepScale& scale,
   n.clip = static_cast<float>(scale.clip_scale);
   n.sgd = spec.kind == OptimizerKind::kSgd;
   for (std::size_t i = 0; i < groups.size(); ++i) n.groups[i].statistics = groups[i].statistics;
-  if (spec.kind == OptimizerKind::kOwn) {
-    n.mine = Named<OwnOptimizer>::find(spec.name);
+  if (spec.kind == OptimizerKind::kOwn || spec.kind == OptimizerKind::kElementwise) {
+    n.mine = own_of(spec);
     STARLING_CHECK(n.mine != nullptr);
     n.t = scale.t;
     for (std::size_t i = 0; i < groups.size(); ++i) {

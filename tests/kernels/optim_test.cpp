@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <string>
+#include <utility>
 
 #include "kernels/optim/optimizer.h"
 
@@ -112,6 +114,64 @@ TEST_CASE("optimizers: a group's rate and decay are those of an optimizer of its
       CHECK(here.b == alone.b);
     }
   }
+}
+
+// Goal: a formula has the bits of the same operations written in C++, for Adam's and SGD's.
+TEST_CASE("optimizers: a formula of AdamW and of SGD has their bits, however spans are cut") {
+  OptimizerSpec adamw, sgd, formula;
+  adamw.beta1 = 0.9;
+  adamw.beta2 = 0.95;
+  adamw.epsilon = 1e-8;
+  sgd.kind = OptimizerKind::kSgd;
+  sgd.momentum = 0.9;
+  sgd.nesterov = true;
+  sgd.weight_decay = adamw.weight_decay;
+  formula.kind = OptimizerKind::kElementwise;
+  formula.weight_decay = adamw.weight_decay;
+  const std::pair<OptimizerSpec, std::string> cases[] = {
+      {adamw,
+       "m = 0.9 * m + (1 - 0.9) * g\n"
+       "v = 0.95 * v + (1 - 0.95) * (g * g)\n"
+       "root = 1 / sqrt(1 - power(0.95, step))\n"
+       "w = w * (1 - rate * decay) - rate / (1 - power(0.9, step)) * (m / (sqrt(v) * root + "
+       "1e-8))"},
+      {sgd, "d = g + decay * w\nm = 0.9 * m + d\nw = w - rate * (1 * d + 0.9 * m)"}};
+  for (const auto& [built_in, text] : cases) {
+    formula.update = text;
+    CHECK(moments(formula) == moments(built_in));
+    for (const std::uint64_t t : {1u, 2u, 9u, 1000u}) {
+      const StepScale scale{.rate = 3e-3, .clip_scale = 0.37, .t = t};
+      State here = random_state(1000, 4), there = here;
+      update_range(built_in, scale, here, 0, 1000);
+      for (std::size_t at = 0; at < 1000; at += 300)
+        update_range(formula, scale, there, at, std::min<std::size_t>(300, 1000 - at));
+      CHECK(here.w == there.w);
+      CHECK(here.a == there.a);
+      if (moments(built_in) == 2) CHECK(here.b == there.b);
+    }
+  }
+}
+
+TEST_CASE("optimizers: what a formula's functions come to") {
+  OptimizerSpec formula;
+  formula.kind = OptimizerKind::kElementwise;
+  const auto of = [&](const std::string& expression, float g, float w, float m) {
+    formula.update = "w = " + expression + " + 0 * w";
+    State s{{g}, {w}, {m}, {0}};
+    update_range(formula, {.rate = 0.5, .clip_scale = 1, .t = 3}, s, 0, 1);
+    return s.w[0];
+  };
+  CHECK(of("sign(g)", -3, 1, 0) == -1);
+  CHECK(of("sign(g)", 0, 1, 0) == 0);
+  CHECK(of("sign(rate)", 0, 1, 0) == 1);
+  CHECK(of("abs(g) + min(g, m) + max(g, m)", -2, 1, 5) == 5);
+  CHECK(of("min(step, 2) + max(step, 2) + abs(-step)", -2, 1, 5) == 8);
+  CHECK(of("select(g, m, 7)", 2, 1, 5) == 5);
+  CHECK(of("select(g, m, 7)", 0, 1, 5) == 7);
+  CHECK(of("select(step - 2, g, m)", 2, 1, 5) == 2);
+  CHECK(of("select(2 - step, 1, 4)", 2, 1, 5) == 4);
+  CHECK(of("sqrt(m) + sqrt(4) + power(2, step) + power(rate, 2)", 2, 1, 9) == 13.25f);
+  CHECK(of("-g - -m", 2, 1, 9) == 7);
 }
 
 TEST_CASE("optimizers: of statistics the mean is subtracted, and nothing else") {

@@ -53,6 +53,13 @@ def torchs_hyperparameters_are_the_jobs(place):
     require(len(got["remarks"]) == 1 and "foreach=True of torch.optim.AdamW changes nothing here" in got["remarks"][0],
             got["remarks"])
     require_keys(section(lambda net: starling.SGD(0.5)), peak_rate=0.5, schedule=None)
+    for make in (lambda net: torch.optim.RMSprop(net.parameters(), lr=1e-3, weight_decay=0.25),
+                 lambda net: torch.optim.Adagrad(net.parameters(), lr=1e-3, weight_decay=0.25),
+                 lambda net: Adam(net.parameters(), weight_decay=0.25)):
+        got = section(make)
+        require_keys(got, kind="elementwise", peak_rate=1e-3, clip=0.0, weight_decay=0.0, beta1=None,
+                     groups=[{"tensors": ["*"], "weight_decay": 0.25}])
+        require("decay * w" in got["update"] and "w = new_w" in got["update"], got)
 
 
 def its_groups_are_those_of_the_names(place):
@@ -200,10 +207,13 @@ WRONG = [
     (lambda net: AdamW(net.parameters(), maximize=True), {}, "torch.optim.AdamW's maximize must be False, is True"),
     (lambda net: SGD(net.parameters(), differentiable=True), {}, "torch.optim.SGD's differentiable must be False"),
     (lambda net: SGD(net.parameters(), momentum=0.9, dampening=0.1), {}, "torch.optim.SGD's dampening must be 0, is 0.1"),
-    (lambda net: Adam(net.parameters(), weight_decay=0.1), {}, "torch.optim.Adam's weight_decay must be 0, is 0.1"),
+    (lambda net: torch.optim.NAdam(net.parameters()), {}, "optimizer is a torch.optim.NAdam, whose update a job does not have;"),
+    (lambda net: torch.optim.RMSprop(net.parameters(), momentum=0.9, centered=True), {}, "keeps three values for each parameter"),
+    (lambda net: torch.optim.Adagrad([{"params": [net.weight], "eps": 1e-3}, {"params": [net.bias]}]), {},
+     "torch.optim.Adagrad's eps differs between its groups"),
     (lambda net: AdamW(net.parameters(), lr=0), {}, "torch.optim.AdamW's lr must be a number above 0 and at most 1000, is 0"),
     (lambda net: AdamW(net.parameters(), lr="x"), {}, "torch.optim.AdamW's lr must be a number from 0, is x"),
-    (lambda net: Other(net.parameters()), {}, ".Other, whose update a job does not have; expected AdamW, Adam or SGD"),
+    (lambda net: Other(net.parameters()), {}, ".Other, whose update a job does not have; expected AdamW, Adam, SGD, RMSprop"),
     (lambda net: AdamW([{"params": net.parameters(), "trust": 1}]), {}, "torch.optim.AdamW has trust, which a job's"),
     (lambda net: AdamW([net.weight]), {}, "parameter bias of the net is not in the torch.optim.AdamW, which would not train"),
     (lambda net: AdamW(Net().parameters()), {}, "has a parameter that the net of build() has not"),

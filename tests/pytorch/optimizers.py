@@ -19,6 +19,7 @@ os.environ.setdefault("MODEL", "mlp")
 import models  # noqa: E402
 import same_bits  # noqa: E402
 import torch  # noqa: E402
+from torch import optim  # noqa: E402
 from torch.optim import SGD, Adam, AdamW  # noqa: E402
 from torch.optim import lr_scheduler as schedulers  # noqa: E402
 
@@ -61,6 +62,15 @@ CASES = {
     "sgd-nesterov-one-cycle": (lambda net: SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True),
                                lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=STEPS, cycle_momentum=False), 1.0,
                                starling.Schedule("one-cycle", floor=4e-6)),
+    "rmsprop": (lambda net: optim.RMSprop(net.parameters(), lr=1e-3, weight_decay=1e-2), warm_linear, 1.0, warm_linear),
+    "rmsprop-centered": (lambda net: optim.RMSprop(net.parameters(), lr=1e-3, centered=True), warm_linear, 0.0, warm_linear),
+    "rmsprop-momentum": (lambda net: optim.RMSprop(net.parameters(), lr=2e-4, momentum=0.9), warm_linear, 0.0, warm_linear),
+    "adagrad": (lambda net: optim.Adagrad(net.parameters(), lr=1e-2, lr_decay=1e-3, initial_accumulator_value=0.1), warm_linear,
+                0.0, warm_linear),
+    "adamax": (lambda net: optim.Adamax(net.parameters(), weight_decay=1e-2), warm_linear, 0.0, warm_linear),
+    "radam": (lambda net: optim.RAdam(net.parameters(), lr=2e-3, weight_decay=1e-2, decoupled_weight_decay=True), warm_linear,
+              0.0, warm_linear),
+    "adam-decay": (lambda net: Adam(net.parameters(), lr=2e-3, weight_decay=1e-2), warm_linear, 0.0, warm_linear),
     "sgd-constant": (lambda net: SGD(net.parameters(), lr=0.05), lambda o: schedulers.ConstantLR(o, 1.0), 0.0, None),
 }
 

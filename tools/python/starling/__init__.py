@@ -27,13 +27,14 @@ from . import _strangers  # before torch: what is said has nothing to do with it
 from .calls import Failed, Trained
 from .job import Job, MicroBatch, Step, join, train
 from .model_file import load
-from .optimizers import SGD, Adam, AdamW, Schedule
+from .formula import select
+from .optimizers import SGD, Adam, AdamW, Elementwise, Schedule
 from .records import CheckpointRecord, EpochRecord, EvaluationRecord, StepEvent, StepRecord
 
 __version__ = "0.1.0"
 __all__ = [
-    "Adam", "AdamW", "CheckpointRecord", "EpochRecord", "EvaluationRecord", "Failed", "Job", "MicroBatch", "SGD", "Schedule",
-    "Step", "StepEvent", "StepRecord", "Trained", "join", "load", "train",
+    "Adam", "AdamW", "CheckpointRecord", "Elementwise", "EpochRecord", "EvaluationRecord", "Failed", "Job", "MicroBatch", "SGD", "Schedule",
+    "Step", "StepEvent", "StepRecord", "Trained", "join", "load", "select", "train",
 ]
 
 

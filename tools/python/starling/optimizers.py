@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import operator
 from dataclasses import InitVar, dataclass
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
+
+from .formula import formula_of
 
 NAMES = {"lr": "rate", "eps": "epsilon"}  # torch's, and what they are here
 
@@ -89,7 +91,41 @@ class SGD(_TorchNames):
                 "weight_decay": float(self.weight_decay), "clip": float(self.clip)}
 
 
-Optimizer = Union[AdamW, Adam, SGD]
+@dataclass(frozen=True)
+class Elementwise(_TorchNames):
+    """An update of one's own. `update` is called once, before the job begins, to see what it computes of one element:
+
+        def lion(w, g, m, rate, decay):
+            return w - rate * (torch.sign(0.9 * m + 0.1 * g) + decay * w), 0.99 * m + 0.01 * g
+
+        starling.Elementwise(lion, lr=1e-4, moments=1, weight_decay=0.1)
+
+    It gets the weight, the gradient (clipped) and `moments` (1 or 2), which begin with 0, and by their names, where it
+    has them, rate (of the step and group), decay (weight_decay of the parameter) and step (1 is the first); it returns
+    the new weight and moments. It has + - * / **, sqrt, abs, sign, minimum, maximum, square, as functions of torch or
+    methods, and starling.select(x, a, b); rate, decay, step and numbers are computed in double, the rest in float32. What
+    comes of it is a formula, part of the job. Rate, weight_decay and clip as of AdamW."""
+
+    update: "Callable[..., Any]"
+    rate: float = 1e-3
+    moments: int = 2
+    warmup: int = 0
+    floor: float = 0.1
+    weight_decay: float = 0.0
+    clip: float = 0.0
+    lr: InitVar[Optional[float]] = None
+
+    def __post_init__(self, lr: "Optional[float]") -> None:
+        self._take(lr=lr)
+
+    def _fields(self) -> "dict[str, Any]":
+        return {"kind": "elementwise", "peak_rate": float(self.rate), "warmup_steps": operator.index(self.warmup),
+                "floor": float(self.floor), "update": formula_of(self.update, self.moments),
+                "weight_decay": float(self.weight_decay), "clip": float(self.clip)}
+
+
+Optimizer = Union[AdamW, Adam, SGD, Elementwise]
+OPTIMIZERS = (AdamW, Adam, SGD, Elementwise)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Set
 
 from . import update
 from .best import KEEP_MAX
-from .optimizers import SGD, Adam, AdamW
+from .optimizers import OPTIMIZERS
 from .script import Refused, Script
 from .validation import EVERY, Validation
 
@@ -95,12 +95,12 @@ def _texts(name: str, value: Any, what: str) -> "list[str]":
 
 def _optimizer(value: Any, steps: int) -> "dict[str, Any]":
     """As a job file has it."""
-    if not isinstance(value, (AdamW, Adam, SGD)):
+    if not isinstance(value, OPTIMIZERS):
         kind = value if isinstance(value, type) else type(value)
         own = f"{kind.__module__}.{kind.__qualname__}"
         torchs = kind.__module__.startswith("torch.")
-        like = kind.__name__ if kind.__name__ in ("AdamW", "Adam", "SGD") else ""
-        made = isinstance(value, type) and issubclass(value, (AdamW, Adam, SGD))
+        like = kind.__name__ if kind.__name__ in ("AdamW", "Adam", "SGD", "Elementwise") else ""
+        made = isinstance(value, type) and issubclass(value, OPTIMIZERS)
         cure = f": starling.{like}(..) makes one" if like and (made or torchs) else ""
         given = f"the class {own}" if isinstance(value, type) else f"a {own}" if torchs else _shown(value)
         if torchs and isinstance(value, type):
@@ -110,7 +110,12 @@ def _optimizer(value: Any, steps: int) -> "dict[str, Any]":
                       f" {given}{cure}")
     for one in fields(value):
         name, given = f"optimizer's {one.name}", getattr(value, one.name)
-        if one.name == "nesterov":
+        if one.name == "update":
+            if not callable(given):
+                raise _wrong(name, "a function", given)
+        elif one.name == "moments":
+            _whole(name, given, 1, 2)
+        elif one.name == "nesterov":
             _flag(name, given)
         elif one.name == "betas":
             if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or len(given) != 2:

@@ -11,7 +11,8 @@ import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Mapping, Optional
 
-from .optimizers import SGD, Adam, AdamW, Optimizer, Schedule
+from . import torch_updates
+from .optimizers import OPTIMIZERS, SGD, Adam, AdamW, Elementwise, Optimizer, Schedule
 from .script import Refused
 
 SAMPLED_MAX = 32768  # steps, as core/job/schedule.h has it
@@ -24,7 +25,7 @@ _IN_PROPORTION = 1e-9  # of the largest rate: how far the rates of two groups ma
 # Of torch's optimizers, beside what is mapped.
 _REFUSED = ("amsgrad", "maximize", "differentiable")
 _HARMLESS = ("foreach", "fused", "capturable")
-_MAPPED = ("lr", "betas", "eps", "weight_decay", "decoupled_weight_decay", "momentum", "nesterov", "dampening")
+_MAPPED = ("lr", "weight_decay", "nesterov", "dampening", *torch_updates.HYPERPARAMETERS)
 # What a group has for torch's own use, and of a scheduler.
 _OTHERS = ("params", "param_names", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
 _FORM = "lambda net: torch.optim.AdamW(net.parameters(), lr=1e-3)"
@@ -65,7 +66,7 @@ def is_torch(value: Any) -> bool:
 def comes_later(value: Any) -> bool:
     """Whether it is told by the net that build() makes."""
     return is_torch(value) or callable(value) and not isinstance(value, type) and not isinstance(
-        value, (AdamW, Adam, SGD))
+        value, OPTIMIZERS)
 
 
 def _once(text: Any) -> str:
@@ -87,7 +88,7 @@ def look_at(schedule: Any, groups: Any, steps: int) -> None:
 
 def of_net(given: Any, net: Any) -> Update:
     """What train() was given as optimizer=, for the net that build() has made."""
-    if isinstance(given, (AdamW, Adam, SGD)):
+    if isinstance(given, OPTIMIZERS):
         return Update(given)
     made = given
     if not is_torch(given):
@@ -98,7 +99,7 @@ def of_net(given: Any, net: Any) -> Update:
         except Exception as why:
             raise Refused(f"optimizer(net) has raised {type(why).__name__}: {_once(why)}; expected a function of the"
                           f" net, {_FORM}") from None
-        if isinstance(made, (AdamW, Adam, SGD)):
+        if isinstance(made, OPTIMIZERS):
             return Update(made)
         if not is_torch(made):
             raise Refused(f"optimizer(net) must return an optimizer of torch or of starling, is a"
@@ -111,11 +112,12 @@ def _of_torch(optimizer: Any, net: Any) -> Update:
 
     kind = type(optimizer)
     name = f"{'torch.optim' if kind.__module__.startswith('torch.optim.') else kind.__module__}.{kind.__name__}"
-    if kind not in (torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD):
-        raise Refused(f"optimizer is a {name}, whose update a job does not have; expected AdamW, Adam or SGD of"
-                      " torch.optim")
+    known = ("AdamW", "Adam", "SGD", *torch_updates.NAMES)
+    if kind not in [getattr(torch.optim, one, None) for one in known]:
+        raise Refused(f"optimizer is a {name}, whose update a job does not have; expected {', '.join(known[:-1])} or"
+                      f" {known[-1]} of torch.optim, or starling.Elementwise with an update of your own")
     groups = optimizer.param_groups
-    if optimizer.state:
+    if any(float(state.get("step", 1)) for state in optimizer.state.values()):  # Adagrad's has begun with 0
         raise Refused(f"the {name} has made steps already, which the job would lose; give one that is new")
     for when in ("pre", "post"):
         if getattr(optimizer, f"_optimizer_step_{when}_hooks", None):
@@ -139,15 +141,15 @@ def _of_torch(optimizer: Any, net: Any) -> Update:
         if momentum and first["dampening"]:
             raise Refused(f"{name}'s dampening must be 0, is {first['dampening']}: a job's momentum has none")
         update.optimizer = SGD(rate, floor=0.0, momentum=momentum, nesterov=bool(first["nesterov"]))
+    elif kind.__name__ in torch_updates.NAMES or kind is torch.optim.Adam and any(decays) and not decoupled:
+        function, moments = torch_updates.of(kind.__name__, first)
+        update.optimizer = Elementwise(function, rate, moments, floor=0.0)
     else:
         beta1, beta2 = (_number(f"{name}'s betas", beta) for beta in first["betas"])
         betas = beta1, beta2
         epsilon = _number(f"{name}'s eps", first["eps"])
         if decoupled:
             update.optimizer = AdamW(rate, floor=0.0, betas=betas, epsilon=epsilon, weight_decay=0.0, clip=0.0)
-        elif any(decays):
-            raise Refused(f"{name}'s weight_decay must be 0, is {max(decays):g}: a job's Adam has none; AdamW has, and"
-                          " decouples it from the gradient")
         else:
             update.optimizer = Adam(rate, floor=0.0, betas=betas, epsilon=epsilon, clip=0.0)
     update.names, update.factors, update.decays = _names_of(name, groups, net), [r / rate for r in rates], decays

@@ -35,3 +35,24 @@ class SGD(Optimizer):
                  foreach=None, differentiable=False, fused=None):
         super().__init__(params, {key: value for key, value in locals().items()
                                   if key not in ("self", "params", "__class__")})
+
+
+class NAdam(Adam):
+    pass
+
+
+class RMSprop(Optimizer):
+    def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False, capturable=False,
+                 foreach=None, maximize=False, differentiable=False):
+        super().__init__(params, {key: value for key, value in locals().items()
+                                  if key not in ("self", "params", "__class__")})
+
+
+class Adagrad(Optimizer):
+    """Its state is there before a step is made."""
+
+    def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *,
+                 maximize=False, differentiable=False, fused=None):
+        super().__init__(params, {key: value for key, value in locals().items()
+                                  if key not in ("self", "params", "__class__")})
+        self.state = {id(p): {"step": 0.0} for group in self.param_groups for p in group["params"]}
