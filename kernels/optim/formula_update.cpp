@@ -62,44 +62,51 @@ double of_step(const FormulaValue& value, const OwnStep& step, const std::vector
   return 0;
 }
 
-// The elements of one value; what is of the step is there once, `stride` 0.
-struct Row {
-  const float* at;
-  std::size_t stride;
-  float operator[](std::size_t i) const { return at[i * stride]; }
-};
-
-template <class Of>
-void each(float* out, std::size_t n, Of of) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = of(i);
+// Writes out[i] of the i-th element of each row: rows of one formula do not overlap.
+template <class Of, class... Row>
+void each(std::size_t n, float* __restrict out, Of of, const Row* __restrict... rows) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = of(rows[i]...);
 }
 
-void of_elements(const FormulaValue& value, std::size_t n, float* out, Row a, Row b, Row c) {
-  switch (value.operation) {
+// Rows of arguments that an operation does not have are any.
+void of_elements(Operation operation, std::size_t n, float* out, const float* a, const float* b,
+                 const float* c) {
+  switch (operation) {
     case Operation::kAdd:
-      return each(out, n, [=](std::size_t i) { return a[i] + b[i]; });
+      return each(
+          n, out, [](float x, float y) { return x + y; }, a, b);
     case Operation::kSubtract:
-      return each(out, n, [=](std::size_t i) { return a[i] - b[i]; });
+      return each(
+          n, out, [](float x, float y) { return x - y; }, a, b);
     case Operation::kMultiply:
-      return each(out, n, [=](std::size_t i) { return a[i] * b[i]; });
+      return each(
+          n, out, [](float x, float y) { return x * y; }, a, b);
     case Operation::kDivide:
-      return each(out, n, [=](std::size_t i) { return a[i] / b[i]; });
+      return each(
+          n, out, [](float x, float y) { return x / y; }, a, b);
     case Operation::kNegate:
-      return each(out, n, [=](std::size_t i) { return -a[i]; });
+      return each(
+          n, out, [](float x) { return -x; }, a);
     case Operation::kSqrt:
-      return each(out, n, [=](std::size_t i) { return std::sqrt(a[i]); });
+      return each(
+          n, out, [](float x) { return std::sqrt(x); }, a);
     case Operation::kAbs:
-      return each(out, n, [=](std::size_t i) { return std::fabs(a[i]); });
+      return each(
+          n, out, [](float x) { return std::fabs(x); }, a);
     case Operation::kSign:
-      return each(out, n, [=](std::size_t i) { return sign(a[i]); });
+      return each(
+          n, out, [](float x) { return sign(x); }, a);
     case Operation::kMin:
-      return each(out, n, [=](std::size_t i) { return a[i] < b[i] ? a[i] : b[i]; });
+      return each(
+          n, out, [](float x, float y) { return x < y ? x : y; }, a, b);
     case Operation::kMax:
-      return each(out, n, [=](std::size_t i) { return a[i] > b[i] ? a[i] : b[i]; });
+      return each(
+          n, out, [](float x, float y) { return x > y ? x : y; }, a, b);
     case Operation::kSelect:
-      return each(out, n, [=](std::size_t i) { return a[i] > 0 ? b[i] : c[i]; });
+      return each(
+          n, out, [](float x, float y, float z) { return x > 0 ? y : z; }, a, b, c);
     default:
-      STARLING_CHECK_MSG(false, "an operation of elements " << int(value.operation));
+      STARLING_CHECK_MSG(false, "an operation of elements " << int(operation));
   }
 }
 
@@ -109,30 +116,26 @@ struct Update {
   void operator()(const OwnStep& step, std::span<const float> gradient, std::span<float> weights,
                   std::span<float> first, std::span<float> second) const {
     const auto& values = formula.values;
-    // Values of the step in double, and in float for elements; then a row of elements for each other one.
-    thread_local std::vector<double> wide;
-    thread_local std::vector<float> narrow, rows;
-    wide.resize(values.size());
-    narrow.resize(values.size());
+    // A row of elements for each value; those of the step are computed in double, and are the same in all of it.
+    thread_local std::vector<double> of_the_step;
+    thread_local std::vector<float> rows;
+    of_the_step.resize(values.size());
     rows.resize(values.size() * kAtOnce);
+    const auto row = [&](std::size_t k) { return rows.data() + k * kAtOnce; };
     for (std::size_t k = 0; k < values.size(); ++k) {
       if (!values[k].of_step) continue;
-      wide[k] = of_step(values[k], step, wide);
-      narrow[k] = static_cast<float>(wide[k]);
+      of_the_step[k] = of_step(values[k], step, of_the_step);
+      std::fill_n(row(k), kAtOnce, static_cast<float>(of_the_step[k]));
     }
     for (std::size_t begin = 0; begin < gradient.size(); begin += kAtOnce) {
       const std::size_t n = std::min(kAtOnce, gradient.size() - begin);
-      const auto row = [&](std::size_t k) { return rows.data() + k * kAtOnce; };
-      const auto argument = [&](const FormulaValue& value, std::size_t i) {
-        const std::size_t k = value.of[i];
-        return values[k].of_step ? Row{&narrow[k], 0} : Row{row(k), 1};
-      };
       for (std::size_t k = 0; k < values.size(); ++k) {
         const FormulaValue& value = values[k];
         if (value.of_step) continue;
         float* const out = row(k);
         if (value.operation == Operation::kGradient)
-          each(out, n, [&](std::size_t i) { return gradient[begin + i] * step.clip; });
+          each(
+              n, out, [clip = step.clip](float x) { return x * clip; }, gradient.data() + begin);
         else if (value.operation == Operation::kWeight)
           std::copy_n(weights.data() + begin, n, out);
         else if (value.operation == Operation::kFirst)
@@ -140,7 +143,8 @@ struct Update {
         else if (value.operation == Operation::kSecond)
           formula.moments == 2 ? std::copy_n(second.data() + begin, n, out) : out;
         else
-          of_elements(value, n, out, argument(value, 0), argument(value, 1), argument(value, 2));
+          of_elements(value.operation, n, out, row(value.of[0]), row(value.of[1]),
+                      row(value.of[2]));
       }
       std::copy_n(row(formula.weight), n, weights.data() + begin);
       std::copy_n(row(formula.first), n, first.data() + begin);
