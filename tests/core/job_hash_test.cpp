@@ -86,7 +86,7 @@ TEST_CASE("jobs whose states differ: the keys are named, and a changed rate can 
         std::vector<std::string>{"[job].seed is 1 and 7",
                                  "[optimizer].peak_rate is 0.001 and 0.002"});
   CHECK(!may_go_on_from(other, state_hash(job)));
-  other.checkpoint = {"/somewhere", 10, 2, state_hash(job)};
+  other.checkpoint = {.dir = "/somewhere", .every = 10, .accepts = state_hash(job)};
   CHECK(may_go_on_from(other, state_hash(job)));
   CHECK(may_go_on_from(other, state_hash(other)));
   const Job again = parse_job(format_job(other), "/").value();

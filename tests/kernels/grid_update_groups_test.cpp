@@ -8,6 +8,7 @@
 #include "kernels/optim/optimizer.h"
 #include "tests/kernels/grid_device.h"
 #include "tests/kernels/grid_group.h"
+#include "tests/kernels/grid_history.h"
 
 namespace starling::kernels {
 namespace {
