@@ -183,8 +183,28 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
         def training_step(self, *_):
             pass
 
+    class Sampling(Trainer):
+        def _get_train_sampler(self, *_):
+            return [0, 1]
+
+    def having(name, value):
+        def made(**given):
+            one = Trainer(**given)
+            setattr(one, name, value)
+            return one
+        return made
+
+    def by_place(model, args, train_dataset):
+        return Trainer(model, args, None, train_dataset, *[None] * 6, (torch.optim.SGD(model.parameters()), None))
+
     held = [{"x": torch.ones(4), "labels": torch.ones(1)}] * 3
-    rows = [({"lr_scheduler_type": "polynomial"}, None, Trainer, "lr_scheduler_type is polynomial, a job has cosine"),
+    rows = [({}, None, Sampling, "Sampling has a _get_train_sampler() of its own"),
+            ({}, None, having("loss_is_scaled_for_ga", True), "loss_is_scaled_for_ga=True, but a step's loss is the mean over its micro-batches"),
+            ({}, None, having("optimizer", torch.optim.SGD([torch.zeros(1)])), "the Trainer has optimizer, but the optimizer is the job's"),
+            ({}, None, by_place, "the Trainer has optimizer, but the optimizer is the job's"),
+            ({}, None, having("get_train_dataloader", list), "Trainer has a get_train_dataloader() of its own"),
+            ({}, None, having("train_dataset", iter(())), "train_dataset must have __len__ and __getitem__, is a tuple_iterator"),
+            ({"lr_scheduler_type": "polynomial"}, None, Trainer, "lr_scheduler_type is polynomial, a job has cosine"),
             ({"optim": "adafactor"}, None, Trainer, "optim is adafactor, the job has adamw_torch"),
             ({"eval_strategy": "steps", "eval_delay": 2}, {"eval_dataset": held}, Trainer, "eval_delay=2, which a job has not"),
             ({"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True, "save_total_limit": 3},
@@ -214,6 +234,46 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             raise AssertionError(f"trained with {changes} {others}")
         lines = [line for line in told.getvalue().splitlines() if line.startswith("starling: ")]
         assert len(lines) == 1 and wanted in lines[0], f"expected {wanted}: {told.getvalue()}"
+
+
+def what_transformers_does_around_a_loss_is_done(folder):
+    """The context in which it computes a loss, the tokens that it gives a model when a training begins, and the sampler of
+    held-out data."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments
+
+    from starling.hf import Trainer
+    from starling.hf_held_out import HeldOut
+
+    class Own(Trainer):
+        def compute_loss_context_manager(self):
+            return torch.autocast("cpu", torch.bfloat16)
+
+        def _get_eval_sampler(self, _):
+            return torch.utils.data.SubsetRandomSampler([1, 3])
+
+        def compute_loss(self, model, inputs, return_outputs=False, **_):
+            value = model(inputs["x"]).square().mean()
+            return (value, {"loss": value, "logits": value.reshape(1)}) if return_outputs else value
+
+    held = [{"x": torch.full((4,), float(i)), "labels": torch.ones(1)} for i in range(4)]
+    one = trainer(Own, folder, {"eval_dataset": held}, per_device_eval_batch_size=2, label_names=["labels"])
+    in_bf16 = one._loss(one.model, {"x": torch.ones(1, 4)})[0]
+    assert in_bf16.dtype == torch.bfloat16, in_bf16.dtype
+    held_out = HeldOut(one, 2)
+    assert list(held_out.names()) == []
+    found = held_out.evaluate(one.model.eval(), [0, 1], [])[0]
+    wanted = one.evaluate()["eval_loss"]
+    assert abs(found - wanted) < 1e-6 and len(held_out.data) == 2, (found, wanted)
+
+    base = base_of(folder, "gpt2")
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer.pad_token_id = 7
+    model = AutoModelForCausalLM.from_pretrained(base)
+    assert model.config.pad_token_id != 7
+    Trainer(model=model, args=TrainingArguments(output_dir=os.path.join(folder, "out"), use_cpu=True, report_to="none"),
+            train_dataset=held, processing_class=tokenizer)._begin()
+    assert model.config.pad_token_id == 7, model.config
 
 
 def a_subclass_has_its_loss_its_collator_and_callbacks_that_read(folder):
@@ -423,7 +483,7 @@ if __name__ == "__main__":
     except ImportError:
         print("skipped: there is no accelerate here (pip install accelerate)\n0 passed, 0 failed")
         sys.exit(0)
-    sys.exit(run(what_a_job_has_not_is_refused_by_its_name, train_once_more_goes_on_from_the_trained_model,
+    sys.exit(run(what_a_job_has_not_is_refused_by_its_name, what_transformers_does_around_a_loss_is_done, train_once_more_goes_on_from_the_trained_model,
                  a_subclass_has_its_loss_its_collator_and_callbacks_that_read,
                  what_a_callback_asks_and_a_job_cannot_is_refused, a_run_that_goes_on_tells_of_all_steps,
                  a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,

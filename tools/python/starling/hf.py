@@ -19,13 +19,14 @@ from typing import Any, Mapping, Optional
 
 import torch
 import transformers
+from transformers import PreTrainedTokenizerBase, ProcessorMixin, trainer_utils
 from transformers.trainer_utils import TrainOutput
 
 from . import child, job
 from .best import KEEP_MAX
 from .calls import Failed, Trained
 from .command import program
-from .hf_held_out import HeldOut, Part
+from .hf_held_out import HeldOut, Part, is_own
 from .hf_loop import CALLED, FLOS, Loop, Plan, StateInWorker, checkpoint_of, training
 from .model_file import load
 from .optimizers import AdamW
@@ -35,6 +36,7 @@ from .script import Refused, of_main
 _SCHEDULES = {"cosine": ("cosine", 0.0), "linear": ("linear", 0.0), "constant": ("cosine", 1.0),
               "constant_with_warmup": ("cosine", 1.0)}
 _OF_JOB = [*inspect.signature(job.train).parameters][2:]  # without build and loss
+_WITH_TOKENS = (PreTrainedTokenizerBase, ProcessorMixin)
 _OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 _MAPPED = {"output_dir", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "max_steps",
            "learning_rate", "lr_scheduler_type", "warmup_steps", "optim", "weight_decay", "adam_beta1", "adam_beta2",
@@ -51,9 +53,11 @@ _OTHERS = {"label_smoothing_factor", "label_names", "remove_unused_columns", "fu
            "do_eval", "do_predict", "local_rank", "dataloader_pin_memory",
            "dataloader_persistent_workers", "dataloader_prefetch_factor", "dataloader_in_order", "ddp_timeout",
            "bf16_full_eval", "fp16_full_eval", "accelerator_config"}
-# What a subclass may not have of its own: Starling does it.
+# What a subclass, or a Trainer that was made, may not have of its own: Starling does it.
 _NOT_OWN = ("training_step", "create_optimizer", "create_scheduler", "create_optimizer_and_scheduler",
-            "get_train_dataloader", "get_optimizer_cls_and_kwargs", "_inner_training_loop")
+            "get_train_dataloader", "get_optimizer_cls_and_kwargs", "_inner_training_loop", "_run_epoch",
+            "_prepare_for_training", "_get_train_sampler", "get_batch_samples", "_get_num_items_in_batch", "_clip_grad_norm",
+            "_get_grad_norm", "_get_learning_rate", "_maybe_log_save_evaluate", "_save_checkpoint", "_load_best_model")
 
 
 class Trainer(transformers.Trainer):
@@ -116,6 +120,8 @@ class Trainer(transformers.Trainer):
             return
         if self._not_here:
             raise Refused(self._not_here)
+        if isinstance(self.processing_class, _WITH_TOKENS) and hasattr(self.model, "config"):
+            trainer_utils.align_special_tokens(self.model, self.processing_class)  # as transformers' train() does
         self._begun = {name: p.detach().clone() for name, p in self.model.named_parameters() if p.requires_grad}
         self._begun_in = out
 
@@ -205,7 +211,9 @@ class Trainer(transformers.Trainer):
 
     def _loss(self, net: torch.nn.Module, batch: Any) -> "tuple[torch.Tensor, dict[str, float]]":
         flos = float(self.floating_point_ops(batch)) if isinstance(batch, Mapping) else 0.0
-        return self.compute_loss(net, self._prepare_inputs(batch)), {FLOS: flos}
+        inputs = self._prepare_inputs(batch)
+        with self.compute_loss_context_manager():
+            return self.compute_loss(net, inputs), {FLOS: flos}
 
     def samples_of(self, dataset: Any, description: str) -> "tuple[Any, Any]":
         """The samples, and what makes a batch of them, without columns that the model does not take."""
@@ -279,7 +287,7 @@ class Trainer(transformers.Trainer):
         self._held_out = None
         if args.eval_strategy == "no" and not args.eval_on_start:
             return
-        if type(self).evaluate is not transformers.Trainer.evaluate:
+        if is_own(self, "evaluate"):
             raise Refused(f"{type(self).__name__} has an evaluate() of its own, which no worker would call: evaluation_loop(),"
                           " prediction_step() and compute_metrics() are called")
         self._held_out = HeldOut(self, args.per_device_train_batch_size)
@@ -324,10 +332,17 @@ class Trainer(transformers.Trainer):
         for name in ("optimizers", "optimizer_cls_and_kwargs", "model_init"):
             if self._asked.get(name) not in (None, (None, None)):
                 raise Refused(f"Trainer was given {name}, but the optimizer is the job's and the model is made before it")
+        for name in ("optimizer", "lr_scheduler", "optimizer_cls_and_kwargs", "model_init"):  # by place, or put there later
+            if getattr(self, name, None) is not None:
+                raise Refused(f"the Trainer has {name}, but the optimizer is the job's and the model is made before it")
+        if getattr(self, "loss_is_scaled_for_ga", None):
+            raise Refused("the Trainer has loss_is_scaled_for_ga=True, but a step's loss is the mean over its micro-batches")
         for name in _NOT_OWN:
-            if getattr(type(self), name, None) is not getattr(transformers.Trainer, name, None):
+            if is_own(self, name):
                 raise Refused(f"{type(self).__name__} has a {name}() of its own, which no process would call:"
                               " compute_loss() and the data collator are called")
+        if not hasattr(self.train_dataset, "__len__") or not hasattr(self.train_dataset, "__getitem__"):
+            raise Refused(f"train_dataset must have __len__ and __getitem__, is a {type(self.train_dataset).__name__}")
         for name, value in others.items():
             if value is not None:
                 raise Refused(f"train() was given {name}, which a job has not")

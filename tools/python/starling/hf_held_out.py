@@ -12,6 +12,13 @@ from .script import Refused
 from .validation import BATCHES_MAX
 
 
+def is_own(trainer: Any, name: str) -> bool:
+    """Whether a subclass has the method of its own, or it was put into the Trainer itself."""
+    from transformers import Trainer
+
+    return name in vars(trainer) or getattr(type(trainer), name, None) is not getattr(Trainer, name, None)
+
+
 class Part(int):
     """One of the parts of which the job makes a batch of held-out data, which is nothing but its number."""
 
@@ -44,11 +51,9 @@ class HeldOut:
         for data in self._all:
             if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
                 raise Refused(f"eval_dataset must have __len__ and __getitem__, is a {type(data).__name__}")
-        own = type(trainer)
-        from transformers import Trainer
-
-        whole = [own.evaluation_loop is not Trainer.evaluation_loop, own.get_eval_dataloader is not Trainer.get_eval_dataloader]
+        whole = [is_own(trainer, name) for name in ("evaluation_loop", "get_eval_dataloader", "_get_eval_sampler")]
         self.whole = any(whole) or self.sets is not None or trainer.compute_metrics is not None
+        self._measures = self.sets is not None or trainer.compute_metrics is not None or whole[0]
         self._batch = trainer.args.per_device_eval_batch_size
         samples = len(self._all[0])
         self._batches = samples // self._batch if trainer.args.dataloader_drop_last else -(-samples // self._batch)
@@ -77,7 +82,7 @@ class HeldOut:
 
     def names(self) -> "Sequence[str]":
         """Of what an evaluation measures beside the loss: those that it gives for one batch."""
-        if not self.whole:
+        if not self._measures:
             return ()
         firsts = [torch.utils.data.Subset(data, range(min(self._batch, len(data)))) for data in self._all]
         return sorted(self._whole(firsts)[1])
