@@ -308,6 +308,10 @@ def what_a_job_cannot_have_is_refused_in_one_line(folder):
     wrong += [(f"dict(validation={given})", line) for given, line in (
         ("DataLoader(Data(), 4)", "validation is a DataLoader with batch_size=4, expected that of a micro-batch, 8"),
         ("DataLoader(Data(), 8, shuffle=True)", "validation is a DataLoader with a RandomSampler"),
+        ("DataLoader(Data(), 8, sampler=SubsetRandomSampler([1, 2]), collate_fn=collate)",
+         "Subset(dataset, indices) and shuffle=False"),
+        ("type('Own', (DataLoader,), {'__iter__': None})(Data(), 8, collate_fn=collate)", "Own is a DataLoader with an iteration"),
+        ("DataLoader(Data(), 8, collate_fn=collate, worker_init_fn=print)", "validation is a DataLoader with a worker_init_fn"),
         ("DataLoader(Data(), 8)", "validation is a DataLoader with another collate_fn than the data"))]
     for more, line in wrong:
         said = run(folder, "refused", code=2, MORE=more).strip()

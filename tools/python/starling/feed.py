@@ -10,9 +10,10 @@ from .script import Refused
 BATCH = 8   # samples of a micro-batch, where nothing is said
 AHEAD = 2   # micro-batches that each loader process has in hand, as torch's prefetch_factor
 AHEAD_MAX = 64
+_SUBSET = "SubsetRandomSampler"
 _INSTEAD = {
     "DistributedSampler": "leave it out, since each worker takes its own micro-batches",
-    "SubsetRandomSampler": "give torch.utils.data.Subset(dataset, indices) and shuffle=True",
+    _SUBSET: "give torch.utils.data.Subset(dataset, indices) and shuffle=True",
     "WeightedRandomSampler": "give a Dataset that has each sample as often as it is to be taken, and shuffle=True"}
 
 
@@ -63,18 +64,15 @@ class Feed:
             if callable(data) and not hasattr(data, "__getitem__"):
                 data = data()
         self.taken = Taken(self.collate, self.batch_size or BATCH, self.num_workers or 0)
-        return net, self._of_loader(data, DataLoader) if isinstance(data, DataLoader) else data
+        return net, self._of_loader(data) if isinstance(data, DataLoader) else data
 
-    def _of_loader(self, loader: Any, plain: Any) -> Any:
+    def _of_loader(self, loader: Any) -> Any:
         from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
-        kind: Any = type(loader)
         data: Any = loader.dataset
         if isinstance(data, IterableDataset):
             return data  # which is refused as it is without a DataLoader
-        if kind.__iter__ is not plain.__iter__ or kind._get_iterator is not plain._get_iterator:
-            raise Refused(f"{kind.__name__} is a DataLoader with an iteration of its own, which no process would call: give"
-                          " its Dataset, and collate=")
+        _check_iteration(loader)
         if loader.batch_size is None:
             given = loader.batch_sampler
             raise Refused("the DataLoader has batch_size=None, expected the size of a micro-batch" if given is None else
@@ -125,12 +123,27 @@ def held_out_of(data: Any, taken: Taken) -> Any:
         raise Refused(f"validation is a DataLoader with batch_size={data.batch_size}, expected that of a micro-batch,"
                       f" {taken.batch_size}: give its Dataset")
     samples: Any = data.dataset
+    _check_iteration(data)
+    if data.worker_init_fn not in (None, taken.begin):
+        raise Refused("validation is a DataLoader with a worker_init_fn, and processes that read samples call that of the data"
+                      " alone: give the same to both")
     if type(data.sampler) is not SequentialSampler or len(data.sampler) != len(samples):
+        cure = _INSTEAD[_SUBSET].replace("True", "False") if _named(data.sampler) == _SUBSET else "give shuffle=False"
         raise Refused(f"validation is a DataLoader with a {_named(data.sampler)}, but all held-out samples are taken in their"
-                      " order: give shuffle=False")
+                      f" order: {cure}")
     if data.collate_fn is not (taken.collate or default_collate):
         raise Refused("validation is a DataLoader with another collate_fn than the data: give the same to both")
     return samples
+
+
+def _check_iteration(loader: Any) -> None:
+    """Raises Refused."""
+    from torch.utils.data import DataLoader
+
+    own: Any = type(loader)
+    if own.__iter__ is not DataLoader.__iter__ or own._get_iterator is not DataLoader._get_iterator:
+        raise Refused(f"{own.__name__} is a DataLoader with an iteration of its own, which no process would call: give"
+                      " its Dataset, and collate=")
 
 
 def _named(one: Any) -> str:
