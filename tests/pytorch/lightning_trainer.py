@@ -26,17 +26,28 @@ class Net(lightning.LightningModule):
         torch.manual_seed(1)
         self.layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2))
 
+        self.factor = 100.0
+
+    def setup(self, stage):
+        self.factor = 1.0 if stage == "fit" else 0.0
+
     def _loss(self, batch):
         x, y = batch
         return torch.nn.functional.cross_entropy(self.layers(x), y)
 
     def training_step(self, batch, batch_idx):
-        loss = self._loss(batch) * (1 + 0.1 * self.current_epoch)
+        loss = self._loss(batch) * (1 + 0.1 * self.current_epoch) * self.factor
+        assert batch_idx < 6, batch_idx
         self.log("train_loss", loss)
+        self.log("mean", loss, on_step=False, on_epoch=True)
+        self.log("both", loss, on_step=True, on_epoch=True)
         return loss
 
     def validation_step(self, batch, batch_idx):
         self.log_dict({"val_loss": self._loss(batch)}, prog_bar=True)
+
+    def on_test_epoch_end(self):
+        pass  # of no fit()
 
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)
@@ -47,7 +58,7 @@ def data(first, count):
     return torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
 
 def loaders():
-    return (torch.utils.data.DataLoader(data(0, 32), batch_size=8, shuffle=True),
+    return (torch.utils.data.DataLoader(data(0, int(os.environ.get("SAMPLES", "32"))), batch_size=8, shuffle=True),
             torch.utils.data.DataLoader(data(32, 40), batch_size=8))
 """
 SCRIPT = """
@@ -60,11 +71,13 @@ else:
     more = dict(job={"workers": int(os.environ["WORKERS"]), "lease_ms": 10000})
 
 class Telling(lightning.Callback):
-    told = []
+    told, means = [], []
 
 for name in ("fit_start", "train_start", "validation_end", "train_epoch_end", "train_end", "fit_end"):
     def tell(self, trainer, pl_module, name=name):
         self.told.append([name, trainer.global_step, trainer.current_epoch, sorted(trainer.callback_metrics)])
+        if name == "train_epoch_end":
+            self.means.append([trainer.callback_metrics[name].item() for name in ("mean", "both", "both_epoch")])
     setattr(Telling, "on_" + name, tell)
 
 if __name__ == "__main__":
@@ -74,7 +87,8 @@ if __name__ == "__main__":
     trainer.fit(net, *loaders())
     with torch.no_grad():
         loss = float(net._loss(data(32, 40)[:]))
-    print("FOUND", json.dumps([float(trainer.callback_metrics["val_loss"]), loss]))
+    ended = [trainer.callback_metrics[name].item() for name in ("val_loss", "mean", "both", "both_epoch")]
+    print("FOUND", json.dumps([*ended, loss, *sum(Telling.means, [])]))
     print("TOLD", json.dumps(Telling.told))
 """
 
@@ -95,12 +109,29 @@ def losses_are_lightnings_and_bits_those_of_any_number_of_workers(folder):
     three, text_of_three = trained(folder, WORKERS="3", OUT=os.path.join(folder, "three"))
     assert one == three and digest_in(text) == digest_in(text_of_three), (one, three)
     assert told(text_of_plain) == told(text) == told(text_of_three), (told(text_of_plain), told(text))
-    assert all(abs(a - b) < 1e-5 for a, b in zip(plain, one)) and abs(one[0] - one[1]) < 1e-6, (plain, one)
+    assert len(plain) == 5 + 3 * 6 and all(abs(a - b) < 1e-5 for a, b in zip(plain, one)) and abs(one[0] - one[4]) < 1e-6, (plain, one)
+
+
+def an_epoch_is_lightnings_where_steps_do_not_divide_it(folder):
+    """Ten batches and four of them in a step: an epoch has three steps, as in Lightning. A run that goes on has the means of
+    its last epoch too, of which a process before was told a part."""
+    written(folder, "module.py", MODULE.replace("< 6", "< 12").replace('self.log("mean", loss', 'self.log("mean", self.current_epoch'))
+    epochs = []
+    for out in ("plain", "ours"):
+        where = os.path.join(folder, out)
+        text = said(written(folder, "train.py", SCRIPT), SAMPLES="80", OUT=where, WORKERS="1", **{"PLAIN": "1"} if out == "plain" else {})
+        epochs.append(json.loads(text[text.index("FOUND") + 6:].split("\n")[0])[5::3])
+    assert epochs[0] == epochs[1] == [0, 1, 2, 3, 4, 5], epochs
+    with open(os.path.join(where, "told.json"), encoding="utf-8") as file:
+        assert json.load(file)["on_step"] == 18
+    again = said(os.path.join(folder, "train.py"), SAMPLES="80", OUT=where, WORKERS="1", STARLING_RESUME="1")
+    assert json.loads(again[again.index("FOUND") + 6:].split("\n")[0])[1] == 5, again
 
 
 def what_a_job_has_not_is_refused_by_its_name(folder):
     written(folder, "module.py", MODULE)
     sys.path.insert(0, folder)
+    import lightning
     import module
     import torch
     from lightning.pytorch.callbacks import Callback, EarlyStopping
@@ -120,6 +151,17 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
     class Late(module.Net):
         def validation_step(self, batch, batch_idx):
             self.log("val_loss", self._loss(batch) * self.current_epoch)
+
+    class Legacy(module.Net):
+        def validation_epoch_end(self, outputs):
+            pass
+
+    class Turned(lightning.LightningDataModule):
+        def train_dataloader(self):
+            return shuffled
+
+        def on_after_batch_transfer(self, batch, dataloader_idx):
+            return batch
 
     class Two(module.Net):
         def configure_optimizers(self):
@@ -142,12 +184,24 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             pl_module.layers[0].requires_grad_(False)
 
     shuffled, held_out = module.loaders()
+    samples, Own = module.data(0, 32), type("Own", (torch.utils.data.DataLoader,), {"__iter__": None})
+    part = torch.utils.data.DataLoader(samples, 8, sampler=torch.utils.data.RandomSampler(samples, num_samples=8))
+    own = Own(samples, 8, shuffle=True)
+    drawn = torch.utils.data.DataLoader(samples, 8, sampler=torch.utils.data.SubsetRandomSampler([1, 2]))
     rows = [({"precision": "bf16"}, module.Net, shuffled, "precision='bf16', which a job has not"),
             ({"devices": 4}, module.Net, shuffled, "devices=4, which a job has not: job={\"workers\""),
             ({"callbacks": [Batches()]}, module.Net, shuffled, "Batches has on_train_batch_end(), which a job does not call"),
             ({"callbacks": [EarlyStopping("val_loss")]}, module.Net, shuffled, "EarlyStopping "),
             ({"callbacks": [Freezing()]}, module.Net, shuffled, "a callback has changed the module"),
             ({"limit_train_batches": 3}, module.Net, shuffled, "limit_train_batches=3"),
+            ({"limit_val_batches": 1}, module.Net, shuffled, "limit_val_batches=1,"),
+            ({"val_check_interval": 1}, module.Net, shuffled, "val_check_interval=1,"),
+            ({"num_nodes": 2}, module.Net, shuffled, "num_nodes=2,"),
+            ({}, Legacy, shuffled, "Legacy has a validation_epoch_end() of its own"),
+            ({}, module.Net, Turned(), "Turned has a on_after_batch_transfer() of its own"),
+            ({}, module.Net, part, "a RandomSampler with replacement or num_samples"),
+            ({}, module.Net, own, "Own is a DataLoader with an iteration of its own"),
+            ({"held_out": drawn}, module.Net, shuffled, "validation is a DataLoader with a SubsetRandomSampler"),
             ({"max_epochs": None}, module.Net, shuffled, "neither max_steps= nor max_epochs="),
             ({}, module.Net, held_out, "has a SequentialSampler"), ({}, module.Net, [1, 2], "must be a torch.utils.data.DataLoader"),
             ({}, Ending, shuffled, "Ending has a on_train_epoch_end() of its own"), ({}, Numbered, shuffled, "reads batch_idx"),
@@ -158,7 +212,8 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
         told = io.StringIO()
         try:
             with contextlib.redirect_stderr(told):
-                Trainer(**{"max_epochs": 2, "default_root_dir": os.path.join(folder, "out"), **changes}).fit(kind(), loader, held_out)
+                held = changes.pop("held_out", held_out)
+                Trainer(**{"max_epochs": 2, "default_root_dir": os.path.join(folder, "out"), **changes}).fit(kind(), loader, held)
         except Failed as failed:
             assert failed.code == 2, failed
         else:
@@ -173,4 +228,5 @@ if __name__ == "__main__":
     except ImportError:
         print("skipped: there is no lightning here (pip install lightning)\n0 passed, 0 failed")
         sys.exit(0)
-    sys.exit(run(what_a_job_has_not_is_refused_by_its_name, losses_are_lightnings_and_bits_those_of_any_number_of_workers))
+    sys.exit(run(what_a_job_has_not_is_refused_by_its_name, an_epoch_is_lightnings_where_steps_do_not_divide_it,
+                 losses_are_lightnings_and_bits_those_of_any_number_of_workers))

@@ -18,17 +18,23 @@ from . import child, job, update
 from .away import Away, outline
 from .calls import Failed, Trained
 from .optimizers import AdamW
+from .records import Course, history
 from .script import Refused, of_main
 
 # What a Trainer is given that changes nothing of what is trained, or is as a job has it.
 _HARMLESS = {"enable_progress_bar", "enable_model_summary", "enable_checkpointing", "log_every_n_steps", "deterministic",
-             "num_sanity_val_steps", "inference_mode", "num_nodes", "barebones"}
+             "num_sanity_val_steps", "inference_mode", "barebones", "limit_test_batches", "limit_predict_batches", "benchmark",
+             "use_distributed_sampler"}
 _AS_HERE = {"accelerator": ("auto", "cpu"), "devices": ("auto", 1), "strategy": ("auto",), "precision": (None, 32, "32", "32-true"),
-            "gradient_clip_algorithm": (None, "norm"), "val_check_interval": (None, 1.0),
-            "check_val_every_n_epoch": (1,), "logger": (None, True, False)}
+            "gradient_clip_algorithm": (None, "norm"), "val_check_interval": (None, 1.0), "num_nodes": (1,),
+            "check_val_every_n_epoch": (1,), "logger": (None, True, False), "limit_train_batches": (None, 1.0),
+            "limit_val_batches": (None, 1.0), "fast_dev_run": (False,), "overfit_batches": (0.0,), "min_epochs": (None,),
+            "min_steps": (None,), "max_time": (None,), "profiler": (None,), "plugins": (None,), "detect_anomaly": (False,),
+            "sync_batchnorm": (False,), "reload_dataloaders_every_n_epochs": (0,)}
 # Hooks of a module, beside those that begin with on_, which no process would call.
 _NOT_OWN = ("backward", "optimizer_step", "optimizer_zero_grad", "lr_scheduler_step", "configure_gradient_clipping", "configure_model",
-            "configure_callbacks", "configure_sharded_model", "transfer_batch_to_device")
+            "configure_callbacks", "configure_sharded_model", "transfer_batch_to_device", "training_epoch_end",
+            "validation_epoch_end")
 
 
 # Of callbacks: what is called.
@@ -39,11 +45,11 @@ class _Here:
     """In the place of Lightning's Trainer, for the module and for callbacks: what they may know."""
 
     should_stop: bool  # it and the next: for callbacks alone
-    callback_metrics: "dict[str, float]"
+    callback_metrics: "dict[str, torch.Tensor]"
 
-    def __init__(self, trainer: "Trainer", steps: int) -> None:
+    def __init__(self, trainer: "Trainer") -> None:
         self.now = (0, 0)  # steps and epochs that are done
-        self.max_steps, self.max_epochs, self.estimated_stepping_batches = steps, trainer.max_epochs, steps
+        self.max_epochs = trainer.max_epochs
         self.accumulate_grad_batches = trainer.accumulate_grad_batches
         self.training, self.validating, self.sanity_checking = True, False, False
         self.is_global_zero, self.global_rank, self.local_rank, self.world_size = True, 0, 0, 1
@@ -52,6 +58,10 @@ class _Here:
         if self.validating:
             raise Refused(f"{name} is read by validation_step(), and a worker that evaluates does not know it")
         return self.now
+
+    def counted(self, steps: int) -> None:
+        """When the data are known."""
+        self.max_steps, self.estimated_stepping_batches = steps, steps
 
     @property
     def global_step(self) -> int:
@@ -87,10 +97,13 @@ class Trainer:
         self.max_epochs, self.max_steps, self.accumulate_grad_batches = max_epochs, max_steps, accumulate_grad_batches
         self._clip, self._out, self._job, self._others = gradient_clip_val, default_root_dir, dict(job or {}), others
         self._callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
-        self.callback_metrics: "dict[str, float]" = {}
+        self.callback_metrics: "dict[str, torch.Tensor]" = {}
         self.trained: "Optional[Trained]" = None  # what the job came to
         self._begun: "Optional[dict[str, torch.Tensor]]" = None
         self._logged: "dict[str, float]" = {}
+        # Of training_step(), and of validation_step(): names that it logs, and whether with on_step and with on_epoch.
+        self._how: "tuple[dict[str, tuple[bool, bool]], ...]" = ({}, {})
+        self._of_steps: "dict[int, Mapping[str, float]]" = {}  # what those of this epoch have measured
 
     def fit(self, model: Any, train_dataloaders: Any = None, val_dataloaders: Any = None, datamodule: Any = None,
             ckpt_path: Any = None) -> None:
@@ -111,50 +124,60 @@ class Trainer:
             raise Failed(2) from None
 
     def _run(self, made: job.Job) -> None:
-        batches, model = len(self._loader), self._model
+        model, of_epoch = self._model, self._of_epoch
         for step in made:
             for mb in step.mine:
-                number = step.number * self.accumulate_grad_batches + mb.number
-                self._here.now = step.number, number // batches
-                loss, measured = self._step(made.net, "training_step", mb.batch(), number % batches)
+                self._here.now = step.number, step.number // of_epoch
+                number = step.number % of_epoch * self.accumulate_grad_batches + mb.number
+                loss, measured = self._step(made.net, "training_step", mb.batch(), number)
                 mb.done(loss, **measured)
         for one in _lightning_modules(model):
             del one.log, one.log_dict
         model._trainer = None
         self.trained = made.trained
         if self.trained is not None:
-            self.callback_metrics.update({**self.trained.metrics, **(self.trained.evaluation or {})})
-            self.callback_metrics.pop("loss", None)
-            steps, of_epoch = self.trained.steps, -(-batches // self.accumulate_grad_batches)
+            steps = self.trained.steps
+            evaluation = {name: value for name, value in (self.trained.evaluation or {}).items() if name != "loss"}
+            self._measured(self.trained.metrics)
+            self._measured(evaluation, held_out=True)
+            self._end_epoch(steps, self.trained.out)
             self._here.now = steps, steps // of_epoch
             self._call(model, "on_train_end", "on_fit_end")
+        for one in self._set_up:
+            one.teardown("fit")
 
     # ---- The job -----------------------------------------------------------------------------------------------------
 
     def _made(self, model: Any, train: Any, held_out: Any, datamodule: Any, ckpt_path: Any) -> job.Job:
         """Raises Refused."""
         self._model = model
-        self._refuse(model, ckpt_path)
+        if datamodule is None and hasattr(train, "train_dataloader"):
+            datamodule, train = train, None
+        self._refuse(model, datamodule, ckpt_path)
+        self._here = model._trainer = _Here(self)
+        self._set_up = [one for one in (datamodule, model) if one is not None]
+        for one in self._set_up:
+            one.prepare_data()
+        for one in self._set_up:
+            one.setup("fit")
         if datamodule is not None:
-            datamodule.prepare_data()
-            datamodule.setup("fit")
             train = datamodule.train_dataloader()
             held_out = datamodule.val_dataloader() if _own(datamodule, "val_dataloader") else None
         self._loader = _loader("train_dataloaders", model.train_dataloader() if train is None else train)
-        if not isinstance(self._loader.sampler, torch.utils.data.RandomSampler) or self._loader.sampler.replacement:
+        if not isinstance(self._loader.sampler, torch.utils.data.RandomSampler):
             raise Refused(f"the DataLoader that is trained on has a {type(self._loader.sampler).__name__}, and a job an order of"
                           " its own, in which each pass has all samples: shuffle=True")
-        of_epoch = -(-len(self._loader) // self.accumulate_grad_batches)
+        self._of_epoch = of_epoch = -(-len(self._loader) // self.accumulate_grad_batches)
         steps = min([n for n in (self.max_steps, (self.max_epochs or 0) * of_epoch) if n > 0], default=0)
         if not steps:
             raise Refused("neither max_steps= nor max_epochs= are given, expected one of them")
-        self._here = _Here(self, steps)
-        model._trainer = self._here
+        self._here.counted(steps)
         for one in _lightning_modules(model):  # plain functions, as a copy of the module has the same
             one.log, one.log_dict = lambda *a, **k: self._log(*a, **k), lambda *a, **k: self._log_all(*a, **k)
+        self._names_of_steps = self._names("training_step", self._loader)
         given: "dict[str, Any]" = dict(
             steps=steps, micro_batches=self.accumulate_grad_batches, batch_size=self._loader.batch_size,
-            collate=self._loader.collate_fn, out=self._out, clip=self._clip or 0.0, metrics=self._names("training_step", self._loader))
+            collate=self._loader.collate_fn, out=self._out, clip=self._clip or 0.0, metrics=self._names_of_steps)
         given["optimizer"], given["schedule"] = self._configured(steps, of_epoch)
         if held_out is None and _own(model, "val_dataloader"):
             held_out = model.val_dataloader()
@@ -165,7 +188,7 @@ class Trainer:
                               f" {self._loader.batch_size}: a job has one")
             if loader.collate_fn is not self._loader.collate_fn:
                 raise Refused("the DataLoader of held-out data has another collate_fn than the other one: a job has one")
-            given.update(validation=loader.dataset, evaluate_every=of_epoch, evaluate=self._evaluate,
+            given.update(validation=loader, evaluate_every=of_epoch, evaluate=self._evaluate,
                          evaluate_metrics=self._names("validation_step", loader))
         if self._callbacks and child.channel() is None:
             given["on_step"] = self._told(steps, of_epoch)
@@ -174,9 +197,11 @@ class Trainer:
                 raise Refused(f"job has {name}, which the Trainer and its loaders say")
         return job.Job(self._build, **{**given, **self._job})
 
-    def _refuse(self, model: Any, ckpt_path: Any) -> None:
+    def _refuse(self, model: Any, datamodule: Any, ckpt_path: Any) -> None:
         for name, value in self._others.items():
-            if name in _AS_HERE and value not in _AS_HERE[name] or name not in _HARMLESS | set(_AS_HERE):
+            # A whole number of batches is no part of them: 1 is not 1.0.
+            same = [value == usual and isinstance(value, float) == isinstance(usual, float) for usual in _AS_HERE.get(name, ())]
+            if name in _AS_HERE and not any(same) or name not in _HARMLESS | set(_AS_HERE):
                 instead = {"devices": ": job={\"workers\": 4}", "logger": ": job={\"log\": \"tensorboard\"}"}.get(name, "")
                 raise Refused(f"Trainer was given {name}={value!r}, which a job has not{instead}")
         for one in self._callbacks:
@@ -188,9 +213,10 @@ class Trainer:
                               " job={\"stop\": .., \"checkpoint\": ..}")
         if ckpt_path is not None:
             raise Refused("fit() was given ckpt_path, which a job has not: job={\"checkpoint\": folder, \"resume\": True}")
-        for name in dir(type(model)):
-            if (name.startswith("on_") or name in _NOT_OWN) and _own(model, name):
-                raise Refused(f"{type(model).__name__} has a {name}() of its own, which no process would call: training_step(),"
+        for one, name in ((one, name) for one in (model, datamodule) for name in dir(type(one))):
+            hook = name.startswith("on_") and not name.startswith(("on_test_", "on_predict_", "on_exception"))
+            if (hook or name in _NOT_OWN) and _own(one, name):
+                raise Refused(f"{type(one).__name__} has a {name}() of its own, which no process would call: training_step(),"
                               " validation_step() and configure_optimizers() are called")
         if not model.automatic_optimization:
             raise Refused(f"{type(model).__name__} has automatic_optimization=False, and the update is the job's")
@@ -202,11 +228,11 @@ class Trainer:
         self._model.train()
         if self._begun is None:
             self._begun = {name: p.detach().clone() for name, p in self._model.named_parameters()}
-            return self._model, self._loader.dataset
+            return self._model, self._loader
         net = copy.deepcopy(self._model)  # whose parameters are the job's by now
         for name, p in net.named_parameters():
             p.data = self._begun[name].clone()
-        return net, self._loader.dataset
+        return net, self._loader
 
     def _configured(self, steps: int, of_epoch: int) -> "tuple[Any, Any]":
         """Of configure_optimizers(). In the processes that compute nobody asks for it."""
@@ -243,11 +269,13 @@ class Trainer:
 
         def tell(record: Any) -> None:
             here.now = record.step, (record.step - 1) // of_epoch
-            self.callback_metrics.update(record.metrics)
+            self._of_steps[record.step] = record.metrics
+            self._measured(record.metrics)
             if record.evaluation is not None:
-                self.callback_metrics.update(record.evaluation.metrics)
+                self._measured(record.evaluation.metrics, held_out=True)
                 self._call(away, "on_validation_end")
             if record.step % of_epoch == 0 or record.step == steps:
+                self._end_epoch(record.step, self._out or "")
                 self._call(away, "on_train_epoch_end")
             if here.should_stop:
                 raise Refused(f"a callback has set should_stop at step {record.step}: a job ends early by"
@@ -255,9 +283,44 @@ class Trainer:
 
         return tell
 
+    def _measured(self, values: "Mapping[str, float]", held_out: bool = False) -> None:
+        """By the names that Lightning has for them."""
+        for name, value in values.items():
+            on_step, on_epoch = self._how[held_out].get(name, (True, True))
+            if on_epoch if held_out else on_step:
+                self._put(name, value)
+                if on_step and on_epoch:
+                    self._put(f"{name}_{'epoch' if held_out else 'step'}", value)
+
+    def _end_epoch(self, steps: int, out: str) -> None:
+        """Means over the epoch that is over after so many steps, of what is logged with on_epoch. out: of the run, where the
+        steps are that were told to a process before."""
+        means = {name: on_step for name, (on_step, on_epoch) in self._how[False].items() if on_epoch}
+        wanted = range((steps - 1) // self._of_epoch * self._of_epoch + 1, steps + 1)
+        if means and not set(wanted) <= set(self._of_steps):
+            told = (Course(start, self._names_of_steps).step(event) for start, event in history(out, with_last=True))
+            self._of_steps.update({one.step: one.metrics for one in told if one.step in wanted})
+        found = [self._of_steps[step] for step in wanted if step in self._of_steps]
+        self._of_steps.clear()
+        for name, on_step in means.items():
+            mean = math.fsum(of_step[name] for of_step in found) / len(wanted) if len(found) == len(wanted) else math.nan
+            self._put(name, mean)
+            if on_step:
+                self._put(f"{name}_epoch", mean)
+
+    def _put(self, name: str, value: float) -> None:
+        self.callback_metrics[name] = torch.tensor(value, dtype=torch.float64)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"starling.lightning.Trainer has no {name}: it has fit(), callback_metrics and trained; after fit()"
+                             " lightning.Trainer(..) takes the module, which is trained")
+
     # ---- Steps -------------------------------------------------------------------------------------------------------
 
-    def _log(self, name: str, value: Any, *_: Any, reduce_fx: Any = "mean", **__: Any) -> None:
+    def _log(self, name: str, value: Any, prog_bar: Any = None, logger: Any = None, on_step: "Optional[bool]" = None,
+             on_epoch: "Optional[bool]" = None, reduce_fx: Any = "mean", *_: Any, **__: Any) -> None:
+        held_out = self._here.validating
+        self._how[held_out][name] = (not held_out if on_step is None else on_step, held_out if on_epoch is None else on_epoch)
         if reduce_fx not in ("mean", torch.mean):
             raise Refused(f"{name} is logged with reduce_fx={reduce_fx!r}, a job has the mean")
         try:
@@ -265,9 +328,9 @@ class Trainer:
         except (TypeError, ValueError, RuntimeError):
             raise Refused(f"{name} is logged as a {type(value).__name__}: expected the number of each batch") from None
 
-    def _log_all(self, values: "Mapping[str, Any]", *_: Any, **how: Any) -> None:
+    def _log_all(self, values: "Mapping[str, Any]", *order: Any, **how: Any) -> None:
         for name, value in values.items():
-            self._log(name, value, **how)
+            self._log(name, value, *order, **how)
 
     def _step(self, net: Any, name: str, batch: Any, number: Any) -> "tuple[Any, dict[str, float]]":
         """What it returns as its loss, and what it has logged."""
