@@ -318,6 +318,16 @@ def what_a_job_cannot_have_is_refused_in_one_line(folder):
         assert line in said and "\n" not in said, f"{more}: {said}"
 
 
+FEW = """(__import__('resource').setrlimit(7, (48, 48)) if 'starling' in open('/proc/self/cmdline').read().split(chr(0)) else None,
+          net())[1]"""  # RLIMIT_NOFILE of the processes that compute
+
+
+def few_open_files_change_no_bit(folder):
+    more = f"dict(build=lambda: {FEW}, data=loader(num_workers=2, prefetch_factor=64))"
+    said = run(folder, "few", MORE=more)
+    assert cases.digest_in(said) == undisturbed(folder) and "loader process" not in said, said[-2000:]
+
+
 def what_a_dataset_raises_is_told_as_without_loader_processes(folder):
     for loaders in (0, 2):
         said = run(folder, f"raises-{loaders}", code=2, WRONG="raises", MORE=f"dict(num_workers={loaders})")
@@ -421,7 +431,7 @@ def main():
     every = [every_number_of_processes_gives_the_same_bits, loader_processes_read_what_comes_next,
              a_data_loader_is_taken_as_it_is, held_out_data_are_read_ahead_too, what_a_loop_does_beside_its_batches_changes_no_bit, kills_change_no_bit,
              the_end_of_all_leaves_no_loader_process, what_a_job_cannot_have_is_refused_in_one_line,
-             what_a_dataset_raises_is_told_as_without_loader_processes, batches_are_handed_over_just_as_they_are]
+             few_open_files_change_no_bit, what_a_dataset_raises_is_told_as_without_loader_processes, batches_are_handed_over_just_as_they_are]
     return cases.run(*[one for one in every if wanted == [""] or one.__name__ in wanted], shared=True)
 
 

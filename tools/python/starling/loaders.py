@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import os
 import random
+import resource
 import select
 import signal
 import socket
@@ -33,6 +34,7 @@ _TASK = struct.Struct("<QQI")   # seed, step, micro-batch
 _READ = struct.Struct("<QQIBd")  # the task, whether the batch comes with it, and how many seconds it took
 _LATE = 5        # so many times as long as the longest batch took, and
 _LATE_S = 1.0    # so long at least, is a batch waited for
+_FILES_PART = 4
 _LOST_MAX = 3    # processes in a row that were lost without a batch: then there is no other
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
@@ -83,8 +85,12 @@ class Loaders:
 
     def __init__(self, count: int, ahead: int, order: Order, coming: Coming,
                  read: "Callable[[Sequence[int], bool], Any]", begin: "Callable[[], Any]", own: "Callable[[], Any]") -> None:
-        self._count, self._order, self._read, self._begin, self._own = count, order, read, begin, own
-        self._ahead, self._in_hand = ahead * count, ahead
+        # Each process has a socket here, and each batch that is there a file: a part of those that may be open.
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        most = count * ahead if files == resource.RLIM_INFINITY else max(1, files // _FILES_PART)
+        self._count, self._order, self._read, self._begin, self._own = min(count, most), order, read, begin, own
+        self._in_hand = max(1, min(ahead, most // self._count))
+        self._ahead = self._in_hand * self._count
         self._coming = coming
         self._processes: "list[_Process]" = []
         self._ready: "dict[Any, int]" = {}  # files of batches
@@ -177,7 +183,7 @@ class Loaders:
         process.answered = True
         self._lost = 0
         self._longest = max(self._longest, took)
-        if there:
+        if there and files:  # none where this process has as many as it may have
             self._ready[tuple(task)] = files[0]
 
     def _lose(self, process: _Process, how: str) -> None:
