@@ -208,8 +208,8 @@ void run(const SquaresJob& job) {
     job.weighted[i] = weighted(s, job.totals);
     for (std::uint32_t b = s.first; b < s.first + s.count; ++b) {
       if (job.used[b] == 0) continue;
-      if (const auto unit =
-              means.unit(b)) {  // elements that do not count are zeros in any other block
+      // Elements that do not count are zeros in any other block.
+      if (const auto unit = means.unit(b)) {
         std::array<std::uint64_t, 2> sum;
         block_kernels().squares(job.totals + element(b), sum.data());
         squares.add_sum(sum, *unit);
