@@ -9,6 +9,7 @@ import math
 import os
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Optional, Sequence
 
@@ -82,9 +83,9 @@ def superfluous(steps: "Sequence[int]", keep: int, best: "Optional[int]", judged
     return [step for step in steps[:-keep] if step != best and step < judged]
 
 
-def written(program: str, record: EvaluationRecord, out: str, folder: str, end: int, save: "Callable[[str], None]") -> Best:
-    """Writes the model below the run's folder, unless it is that of the end, or there already. save: makes of a folder
-    with the trained parameters one of the whole model. Raises Refused."""
+def written(record: EvaluationRecord, out: str, end: int, make: "Callable[[str], None]") -> Best:
+    """Writes the model below the run's folder, unless it is that of the end, or there already. make: makes a folder that
+    has it. Raises Refused."""
     if record.step == end:
         return Best(record.step, record.loss, record.metrics, out)
     place = os.path.join(out, _FOLDER)
@@ -95,12 +96,7 @@ def written(program: str, record: EvaluationRecord, out: str, folder: str, end: 
             return Best(record.step, record.loss, record.metrics, place)
     made = f"{place}.tmp-{os.getpid()}"
     try:
-        source = path_of(folder, record.step)
-        exported = subprocess.run([program, "export", source, made], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        if exported.returncode != 0:
-            why = " ".join(exported.stderr.split()).removeprefix("starling: ")[:400]
-            raise Refused(f"the best model is that of step {record.step}, whose checkpoint cannot be read: {why}")
-        save(made)
+        make(made)
         with open(os.path.join(made, _SAID), "w", encoding="utf-8") as file:
             file.write(text)
         shutil.rmtree(place, ignore_errors=True)
@@ -108,3 +104,28 @@ def written(program: str, record: EvaluationRecord, out: str, folder: str, end: 
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return Best(record.step, record.loss, record.metrics, place)
+
+
+def exported(program: str, checkpoint: str, made: str) -> bool:
+    """Makes a folder with the trained parameters of a checkpoint; whether it was there and whole."""
+    return subprocess.run([program, "export", checkpoint, made], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL).returncode == 0
+
+
+def gone_back(folder: str, step: int, made: str, run: "Callable[[str, str, bool], int]") -> None:
+    """Makes a folder with the trained parameters after so many steps where there is no checkpoint of them, as one that
+    comes while the one before is being written is given up: the job does them again, from the checkpoint before.
+    run(out, checkpoints, resume): does as many steps; returns the exit code. Raises Refused."""
+    before = max((one for one in steps_in(folder) if one < step), default=None)
+    print(f"the best model is that of step {step}, of which there is no checkpoint: its steps are done again from"
+          f" {'the beginning' if before is None else f'the checkpoint of step {before}'}", flush=True)
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(made), prefix="best-") as side:
+        checkpoints, out = os.path.join(side, "checkpoints"), os.path.join(side, "out")
+        os.mkdir(checkpoints)
+        if before is not None:
+            shutil.copytree(path_of(folder, before), path_of(checkpoints, before))
+        code = run(out, checkpoints, before is not None)
+        if code != 0:
+            raise Refused(f"the best model is that of step {step}, and doing its steps again has ended with exit code {code}")
+        os.makedirs(made, exist_ok=True)
+        os.replace(os.path.join(out, "model.safetensors"), os.path.join(made, "model.safetensors"))

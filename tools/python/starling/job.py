@@ -119,14 +119,28 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
     moved = os.getcwd() != FOLDER  # the command begins where this process began
     again = _again(script)
 
+    def command_of(job: str, out: str, resume: bool, end: "Optional[int]", watch: "Optional[Watch]") -> "tuple[int, bool]":
+        with tempfile.TemporaryFile() as file:  # without a name: nothing is left however this process ends
+            file.write(job.encode())
+            file.flush()
+            return ended([program(), "run", f"/proc/self/fd/{file.fileno()}", "--workers", str(options.workers), "--out", out,
+                          "--threads", str(options.threads), *(["--resume"] if resume else []), *options.words(end)],
+                         again, file.fileno(), watch=watch)
+
     def run(end: "Optional[int]", watch: "Optional[Watch]") -> "tuple[int, bool]":
-        with tempfile.TemporaryFile() as job:  # without a name: nothing is left however this process ends
-            job.write(options.job(net, data, script, end, tended=callbacks.best is not None).encode())
-            job.flush()
-            return ended([program(), "run", f"/proc/self/fd/{job.fileno()}", "--workers", str(options.workers), "--out",
-                          place if moved else out, "--threads", str(options.threads),
-                          *(["--resume"] if resume or end is not None else []), *options.words(end)],
-                         again, job.fileno(), watch=watch)
+        job = options.job(net, data, script, end, tended=callbacks.best is not None)
+        return command_of(job, place if moved else out, resume or end is not None, end, watch)
+
+    def best_model(step: int, made: str) -> None:
+        folder = str(options.checkpoint)
+
+        def once_more(out: str, checkpoints: str, resume: bool) -> int:
+            job = replace(options, checkpoint=checkpoints).job(net, data, script, step)
+            return command_of(job, out, resume, step, None)[0]
+
+        if not best_of.exported(program(), best_of.path_of(folder, step), made):
+            best_of.gone_back(folder, step, made, once_more)
+        save(made, net)
 
     chosen = None
     if callbacks.any():
@@ -144,8 +158,8 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
     best = None
     try:
         if chosen is not None and chosen.record is not None:
-            best = best_of.written(program(), chosen.record, place, str(options.checkpoint), int(end["version"]),
-                                   lambda folder: save(folder, net))
+            step = chosen.record.step
+            best = best_of.written(chosen.record, place, int(end["version"]), lambda made: best_model(step, made))
             best = replace(best, out=out + best.out.removeprefix(place))
         save(place, net)
     except Refused as why:
