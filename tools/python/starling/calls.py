@@ -112,7 +112,7 @@ class Call:
         if self.number > script.call:
             raise Refused(f"the script has come to call {self.number} of starling.train() or starling.Job before it has"
                           f" come to a loop over call {script.call}, which the job is")
-        said = json.loads(script.earlier[self.number - 1]) if self.number <= len(script.earlier) else {"at": script.at}
+        said: "dict[str, Any]" = json.loads(script.earlier[self.number - 1]) if self.number <= len(script.earlier) else {"at": script.at}
         if said["at"] and said["at"] != self.at:
             raise Refused(f"call {self.number} of starling.train() or starling.Job is at {self.at} here and at"
                           f" {said['at']} in the job: every process has to make the same calls, also those that are over")
