@@ -108,7 +108,7 @@ struct CheckpointSpec {
   std::string dir;          // relative paths are relative to the job file; empty = no checkpoints
   std::uint64_t every = 0;  // steps between two
   std::uint32_t keep = 2;   // complete ones, the newest; older ones are removed
-  bool tended = false;      // another process removes some as well: none that is gone is told
+  bool tended = false;      // no warning if one is gone: the script removes some
   // state_hash() of another job whose checkpoints this one goes on from; 0: only from its own.
   std::uint64_t accepts = 0;
   bool on() const { return !dir.empty(); }

@@ -203,8 +203,8 @@ class State {
   Array<float> weights_, first_, second_;
   Array<std::int16_t> held_exponents_;  // a separate copy, since it may be a version ahead
 
-  // Jobs read these of the layout: real elements of a block, and the group of its tensor.
-  Array<std::uint16_t> used_, in_norm_;  // in_norm_: the norm is of so many
+  // Jobs read these of a block: its real elements, those of them in the gradient's norm, its tensor's group.
+  Array<std::uint16_t> used_, in_norm_;
   Array<std::uint8_t> group_of_;
   std::vector<UpdateGroup> groups_;
   // Jobs write to this pinned memory: two words for each segment,

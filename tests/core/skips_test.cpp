@@ -15,7 +15,7 @@ event::StepPassed step_of(Version version, bool skipped) {
   return step;
 }
 
-// Goal: a skipped step is told once at most, by whichever leader, and the rest of its row counts on.
+// Goal: leaders tell a skipped step once at most, and count the later steps of its row on.
 // Method: a table of rows of steps, each with the begins of the warnings that follow.
 TEST_CASE("skips: the first skipped step, and the tenth and hundredth in a row, are told once") {
   struct Case {

@@ -394,6 +394,7 @@ def only_checkpoints_beyond_the_end_go(place):
     for name in ("step-000000010", "step-000000020", "step-000000030", "step-x", "mine"):
         os.makedirs(os.path.join(folder, name))
         open(os.path.join(folder, name, "manifest.json"), "w").close()
+    os.makedirs(os.path.join(folder, "step-000000040"))  # which was being written
     drop_checkpoints(folder, 20)
     require(sorted(os.listdir(folder)) == ["mine", "step-000000010", "step-x"], f"{os.listdir(folder)}")
     drop_checkpoints(place.path("nowhere"), 20)

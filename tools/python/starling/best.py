@@ -58,12 +58,13 @@ class Chosen:
             self._least, self.record = value, record
 
 
-def steps_in(folder: str) -> "list[int]":
-    """Of the checkpoints that are whole, ascending."""
+def steps_in(folder: str, whole: bool = True) -> "list[int]":
+    """Of the checkpoints, ascending; whole=False: also of those without a manifest, which are not complete."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(folder):
-            if name.startswith("step-") and name[5:].isdigit() and os.path.exists(os.path.join(folder, name, "manifest.json")):
+            if name.startswith("step-") and name[5:].isdigit() and (
+                    not whole or os.path.exists(os.path.join(folder, name, "manifest.json"))):
                 found.append(int(name[5:]))
     return sorted(found)
 

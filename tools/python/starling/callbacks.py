@@ -369,8 +369,9 @@ class Watch:
             self.chosen.take(step.evaluation)
         if step.step <= len(self._asked):
             if self._asked[step.step - 1] != same:
-                raise Refused(f"step {step.step} was done again with another loss, norm, rate, metric or evaluation, and"
-                              f" {' and '.join(self._callbacks.asks())} was asked of the one before: what has changed reaches the result; begin anew, in another out= and checkpoint=")
+                raise Refused(f"step {step.step} was done again with another loss, norm, rate, metric or evaluation, after"
+                              f" {' and '.join(self._callbacks.asks())} had seen the one before: what has changed reaches"
+                              " the result; begin anew, in another out= and checkpoint=")
             return
         if step.step > len(self._asked) + 1:
             raise Refused(f"{self._asks()} asked of every step, and {self._out} tells nothing of step"
@@ -382,6 +383,6 @@ class Watch:
 
 def drop_checkpoints(folder: str, end: int) -> None:
     """Those of so many steps or more: the run ends with fewer steps than it has made."""
-    for step in steps_in(folder):
+    for step in steps_in(folder, whole=False):
         if step >= end:
             remove(folder, step)

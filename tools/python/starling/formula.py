@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from .script import Refused
 
@@ -83,9 +83,9 @@ class Value:
 
     def __getattr__(self, name: str) -> Any:
         """Methods, called as torch's are."""
-        if name.startswith("__") or name not in _FUNCTIONS:
-            if name.startswith("__"):
-                raise AttributeError(name)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name not in _FUNCTIONS:
             raise Refused(f"the update calls .{name}(), which a formula does not have: it has + - * / ** sqrt abs sign"
                           " minimum maximum square, and starling.select(x, a, b)")
         return lambda *others: _function(name, (self, *others))
@@ -199,5 +199,4 @@ def formula_of(update: "Callable[..., Any]", moments: int) -> str:
 
 
 def _shape(made: Any) -> str:
-    of: "Optional[str]" = f"a tuple of {len(made)}" if isinstance(made, tuple) else None
-    return of or f"a {type(made).__name__}"
+    return f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"

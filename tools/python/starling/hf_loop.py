@@ -13,6 +13,7 @@ from typing import Any, Iterator, Optional, Sequence
 from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback, ExportableState, TrainerControl, TrainerState
 
 from .away import Away, outline
+from .best import path_of
 from .records import Course, StepRecord, history
 from .script import Refused
 
@@ -68,7 +69,7 @@ class StateInWorker(TrainerState):
 
 
 def checkpoint_of(args: Any, step: int) -> str:
-    return os.path.join(args.output_dir, "checkpoints", f"step-{step:09d}")
+    return path_of(os.path.join(args.output_dir, "checkpoints"), step)
 
 
 @contextlib.contextmanager
