@@ -1,6 +1,8 @@
 #pragma once
 // For tests of checkpoints at a leader: one that leads two workers and stores what they write.
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
