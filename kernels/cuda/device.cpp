@@ -79,7 +79,7 @@ void wait_for(cudaStream_t stream, cudaEvent_t event) {
   check(cudaEventSynchronize(event), "waiting");
 }
 
-CudaDevice::CudaDevice(int index) : index_(index) {
+CudaDevice::CudaDevice(int index, bool exports) : index_(index), exports_(exports) {
   use();
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index), "asking for properties");
@@ -91,6 +91,7 @@ CudaDevice::CudaDevice(int index) : index_(index) {
 CudaDevice::~CudaDevice() {
   STARLING_CHECK(own_.empty());
   STARLING_CHECK(pinned_.empty());
+  STARLING_CHECK(exported_.empty());
   use();
   check(cudaStreamDestroy(stream_), "ending a stream");
 }
@@ -128,8 +129,53 @@ std::byte* CudaDevice::take(std::size_t bytes, bool pinned) {
   return at;
 }
 
+std::byte* CudaDevice::take_exported(std::size_t bytes) {
+  use();
+  const auto piece = exports_ ? cuda::take_exported(index_, bytes) : std::nullopt;
+  if (!piece) return take(bytes, /*pinned=*/false);
+  zero(piece->at, bytes, /*pinned=*/false);
+  const std::lock_guard lock(mutex_);
+  exported_[piece->at] = *piece;
+  return piece->at;
+}
+
+std::optional<SharedPlace> CudaDevice::place_of(const std::byte* at) const {
+  const std::lock_guard lock(mutex_);
+  const auto piece = exported_.find(at);
+  if (piece == exported_.end()) return std::nullopt;
+  return piece->second.place;
+}
+
+std::string CudaDevice::uuid() const {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "counting devices");
+  if (count == 1) return {};
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index_), "asking for properties");
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < sizeof properties.uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    const auto byte = static_cast<unsigned char>(properties.uuid.bytes[i]);
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text;
+}
+
 void CudaDevice::give_back(std::byte* at, std::size_t) {
   use();
+  std::optional<Exported> exported;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto piece = exported_.find(at); piece != exported_.end()) {
+      exported = piece->second;
+      exported_.erase(piece);
+    }
+  }
+  if (exported) {
+    check(cudaDeviceSynchronize(), "waiting");  // as cudaFree() does
+    return cuda::give_back(*exported);
+  }
   const bool pinned = is_pinned(at);
   {  // before it is free: then another thread may be given the same address
     const std::lock_guard lock(mutex_);

@@ -5,12 +5,15 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <stop_token>
 #include <string>
 
+#include "kernels/cuda/exported.h"
 #include "kernels/device/device.h"
 
 namespace starling::kernels::cuda {
@@ -23,8 +26,9 @@ void when_lost(std::function<void(const std::string& why)> end);
 // so advice on that is ignored; released memory stays taken.
 class CudaDevice : public Device {
  public:
-  // index: CUDA's number of the device, which must exist.
-  explicit CudaDevice(int index);
+  // index: CUDA's number of the device, which must exist. exports: exported() memory is for other
+  // processes.
+  explicit CudaDevice(int index, bool exports = false);
   ~CudaDevice() override;  // all memory was given back
 
   // "cuda 9.0, 132 SMs, NVIDIA H100 80GB HBM3"
@@ -33,12 +37,15 @@ class CudaDevice : public Device {
   std::unique_ptr<Queue> make_queue() override;    // a CudaQueue (kernels/cuda/queue.h)
   std::shared_ptr<Stream> make_stream() override;  // of the highest priority
   void enter_thread() override { use(); }
+  std::string uuid() const override;
 
   // Directs the CUDA calls of the calling thread to this device from now on.
   void use() const;
 
  private:
   std::byte* take(std::size_t bytes, bool pinned) override;
+  std::byte* take_exported(std::size_t bytes) override;
+  std::optional<SharedPlace> place_of(const std::byte* at) const override;
   void give_back(std::byte* at, std::size_t bytes) override;
   void prepare(std::byte*, std::size_t, std::size_t, const std::stop_token&) override {}
   void release(std::byte* at, std::size_t offset, std::size_t count) override;
@@ -46,10 +53,13 @@ class CudaDevice : public Device {
   void zero(std::byte* at, std::size_t bytes, bool pinned);
 
   const int index_;
+  const bool exports_;
   std::string name_;
   cudaStream_t stream_ = nullptr;  // for zeros
   mutable std::mutex mutex_;
-  std::set<const std::byte*> own_, pinned_;  // guarded by mutex_: where pieces begin
+  // These are guarded by mutex_, by where pieces begin.
+  std::set<const std::byte*> own_, pinned_;
+  std::map<const std::byte*, Exported> exported_;
 };
 
 // Waits until the stream has done what it was asked for. Does not spin:

@@ -70,7 +70,8 @@ std::string facts() {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
     text += std::string(i == 0 ? ": " : ", ") + properties.name + " (" +
-            std::to_string(properties.major) + "." + std::to_string(properties.minor) + ")";
+            std::to_string(properties.major) + "." + std::to_string(properties.minor) +
+            (built_for(properties.major, properties.minor) ? ")" : ": no code for it)");
   }
   return text;
 }

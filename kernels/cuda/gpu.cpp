@@ -82,7 +82,7 @@ Batch drawn_batch(const MakerSpec& spec, const Input& input) {
 Result<std::shared_ptr<Device>> Gpu::open(const DeviceChoice& choice) {
   STARLING_TRY(index, usable_gpu(choice.gpu));
   if (choice.on_lost) when_lost(choice.on_lost);
-  std::shared_ptr<Gpu> device(new Gpu(index));
+  std::shared_ptr<Gpu> device(new Gpu(index, choice.shares));
   device->use();
   // A damaged table of plans is an error here, before training. A missing library
   // is no error: our own products serve then, and the device's name says so.
@@ -93,7 +93,7 @@ Result<std::shared_ptr<Device>> Gpu::open(const DeviceChoice& choice) {
   return std::shared_ptr<Device>(std::move(device));
 }
 
-Gpu::Gpu(int index) : CudaDevice(index) {}
+Gpu::Gpu(int index, bool exports) : CudaDevice(index, exports) {}
 
 std::unique_ptr<GradientMaker> Gpu::make_maker(const MakerSpec& spec) {
   use();

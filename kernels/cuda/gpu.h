@@ -24,7 +24,7 @@ class Gpu : public CudaDevice {
   Result<> tune(const MakerSpec& spec, const std::string& file) override;
 
  private:
-  explicit Gpu(int index);
+  Gpu(int index, bool exports);
 
   std::string name_;  // the device, and the library of its products
 };

@@ -45,6 +45,14 @@ class Array {
     return array;
   }
 
+  // Makes one in the device's own memory that other processes can map, where the device can.
+  static Array exported(Device& device, std::size_t size) {
+    Array array;
+    array.memory_ = device.exported(size * sizeof(T));
+    array.size_ = size;
+    return array;
+  }
+
   std::size_t size() const { return size_; }
   // Jobs and copies take this address; the host may follow it only if host().
   T* data() { return reinterpret_cast<T*>(memory_.data()); }

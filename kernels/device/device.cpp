@@ -22,7 +22,8 @@ Memory& Memory::operator=(Memory&& o) noexcept {
 }
 
 std::optional<SharedPlace> Memory::place() const {
-  return shared_ ? std::optional(shared_->place()) : std::nullopt;
+  if (shared_) return shared_->place();
+  return at_ != nullptr ? device_->place_of(at_) : std::nullopt;
 }
 
 // Large pages need private memory, so nothing is done for shared memory.
@@ -67,6 +68,11 @@ Memory Device::shared(std::size_t bytes) {
   return {this, std::make_unique<SharedPages>(bytes), bytes};
 }
 
+Memory Device::exported(std::size_t bytes) {
+  if (host_memory()) return shared(bytes);
+  return {this, bytes == 0 ? nullptr : take_exported(bytes), bytes, false};
+}
+
 std::shared_ptr<void> Device::keep_memory() {
   const std::lock_guard lock(keeping_);
   ++keepers_;
@@ -100,7 +106,8 @@ Result<> check_device(const std::string& isa) {
 
 Result<std::shared_ptr<Device>> open_device(const std::string& isa, const DeviceChoice& choice) {
   if (isa == kCuda) return open_plugin(choice);
-  if (isa == kEmulated) return std::shared_ptr<Device>(std::make_shared<EmulatedDevice>());
+  if (isa == kEmulated)
+    return std::shared_ptr<Device>(std::make_shared<EmulatedDevice>(choice.shares));
   if (choice.shares) return make_sharing_host();
   return std::shared_ptr<Device>(&host_device(), [](Device*) {});
 }

@@ -41,7 +41,8 @@ class Memory {
   std::byte* data() const { return at_; }
   std::size_t size() const { return bytes_; }
   bool host() const { return host_; }  // the host may follow data()
-  // Returns where other processes map the memory from; nothing: they cannot (Device::shared()).
+  // Returns where other processes map the memory from; nothing: they cannot (Device::shared(),
+  // Device::exported()).
   std::optional<SharedPlace> place() const;
 
   // Advises on [offset, offset + count). used: all of it is going to be written,
@@ -120,6 +121,11 @@ class Device {
   // Takes memory of the host that another process can map (kernels/device/shared_pages.h),
   // if the device was opened for that; else as pinned().
   Memory shared(std::size_t bytes);
+  // Takes memory of the device that another process can map, if the device was opened for that
+  // and its driver can do it; else as allocate(). Of the host: as shared().
+  Memory exported(std::size_t bytes);
+  // Returns how other programs name the device ("GPU-..."); empty: they see no other one.
+  virtual std::string uuid() const { return {}; }
   // While a caller holds one of these, memory that its owner gives back stays taken; the last one
   // frees it. Hold one while kernels of a library run that may wait for a peer for ever: a GPU
   // frees memory when all kernels have ended, and the thread that frees would wait with them.
@@ -141,6 +147,12 @@ class Device {
   virtual std::byte* take(std::size_t bytes, bool pinned) = 0;
   // True: the host's memory is this device's as well, and shared() memory is for other processes.
   virtual bool shares() const { return false; }
+  // Takes memory that place_of() knows, if the device can. Default: as take().
+  virtual std::byte* take_exported(std::size_t bytes) { return take(bytes, /*pinned=*/false); }
+  // Returns where other processes map a piece from that begins at `at`. Default: nothing.
+  virtual std::optional<SharedPlace> place_of(const std::byte* /*at*/) const {
+    return std::nullopt;
+  }
   virtual void give_back(std::byte* at, std::size_t bytes) = 0;
   // Advises on a piece that was taken and begins at `at`: Memory::expect().
   virtual void expect(std::byte* /*at*/, std::size_t /*offset*/, std::size_t /*count*/,
@@ -174,7 +186,7 @@ std::shared_ptr<Device> make_sharing_host();
 // taking any of it. Errors: kBadInput  it has none; the text says why.
 Result<> check_device(const std::string& isa);
 struct DeviceChoice {
-  bool shares = false;    // other processes can map shared() memory
+  bool shares = false;    // other processes can map shared() and exported() memory
   std::uint32_t gpu = 0;  // of several, counted from 0 and around
   // Called when a GPU fails, with the reason, on the thread that noticed it; must end the
   // process, as the GPU's memory cannot be trusted. Empty: one line, and exit code 5.

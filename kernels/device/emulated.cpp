@@ -120,15 +120,36 @@ std::shared_ptr<Stream> EmulatedDevice::make_stream() {
 
 std::byte* EmulatedDevice::take(std::size_t bytes, bool pinned) {
   Piece piece{bytes, take_pages(bytes)};
-  std::byte* at = piece.real;
-  if (!pinned) {
-    void* p = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) throw std::bad_alloc();
-    at = static_cast<std::byte*>(p);
-  }
+  if (!pinned) return hide(std::move(piece));
   const std::lock_guard lock(mutex_);
-  pieces_[at] = piece;
+  std::byte* const at = piece.real;
+  pieces_[at] = std::move(piece);
   return at;
+}
+
+std::byte* EmulatedDevice::take_exported(std::size_t bytes) {
+  if (!exports_) return take(bytes, /*pinned=*/false);
+  auto shared = std::make_shared<SharedPages>(bytes);
+  std::byte* const real = shared->data();
+  return hide({bytes, real, std::move(shared)});
+}
+
+std::byte* EmulatedDevice::hide(Piece piece) {
+  void* const p =
+      ::mmap(nullptr, piece.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) throw std::bad_alloc();
+  auto* const at = static_cast<std::byte*>(p);
+  const std::lock_guard lock(mutex_);
+  pieces_[at] = std::move(piece);
+  return at;
+}
+
+std::optional<SharedPlace> EmulatedDevice::place_of(const std::byte* at) const {
+  const std::shared_lock lock(mutex_);
+  const auto piece = pieces_.find(at);
+  STARLING_CHECK(piece != pieces_.end());
+  if (!piece->second.shared) return std::nullopt;
+  return piece->second.shared->place();
 }
 
 void EmulatedDevice::give_back(std::byte* at, std::size_t bytes) {
@@ -136,12 +157,13 @@ void EmulatedDevice::give_back(std::byte* at, std::size_t bytes) {
   const auto piece = pieces_.find(at);
   STARLING_CHECK(piece != pieces_.end());
   if (piece->second.real != at) ::munmap(at, bytes);
-  give_back_pages(piece->second.real, bytes);
+  if (!piece->second.shared) give_back_pages(piece->second.real, bytes);
   pieces_.erase(piece);
 }
 
 void EmulatedDevice::expect(std::byte* at, std::size_t offset, std::size_t count, bool used) {
-  expect_pages(real(at, offset + count), offset, count, used);
+  // Large pages need private memory.
+  if (!place_of(at)) expect_pages(real(at, offset + count), offset, count, used);
 }
 
 void EmulatedDevice::prepare(std::byte* at, std::size_t offset, std::size_t count,
@@ -150,7 +172,8 @@ void EmulatedDevice::prepare(std::byte* at, std::size_t offset, std::size_t coun
 }
 
 void EmulatedDevice::release(std::byte* at, std::size_t offset, std::size_t count) {
-  release_pages(real(at, offset + count), offset, count);
+  release_pages(real(at, offset + count), offset, count,
+                place_of(at) ? Pages::kShared : Pages::kPrivate);
 }
 
 std::byte* EmulatedDevice::real(const void* address, std::size_t bytes) const {

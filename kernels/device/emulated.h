@@ -20,7 +20,8 @@ inline constexpr const char* kEmulated = "emulated";  // as a job's `isa`
 
 class EmulatedDevice : public Device {
  public:
-  EmulatedDevice() = default;
+  // exports: exported() memory is for other processes, which map it as memory of the host.
+  explicit EmulatedDevice(bool exports = false) : exports_(exports) {}
   ~EmulatedDevice() override;  // all memory was given back, unless a keeper still holds it
 
   struct Copies {                   // between host and device
@@ -38,18 +39,24 @@ class EmulatedDevice : public Device {
   friend class EmulatedQueue;
   struct Piece {  // by the address that the host gets
     std::size_t bytes = 0;
-    std::byte* real = nullptr;  // the same address: pinned
+    std::byte* real = nullptr;              // the same address: pinned
+    std::shared_ptr<SharedPages> shared{};  // has `real`; null: pages that no other process maps
   };
 
   std::byte* take(std::size_t bytes, bool pinned) override;
+  std::byte* take_exported(std::size_t bytes) override;
+  std::optional<SharedPlace> place_of(const std::byte* at) const override;
   void give_back(std::byte* at, std::size_t bytes) override;
   void expect(std::byte* at, std::size_t offset, std::size_t count, bool used) override;
   void prepare(std::byte* at, std::size_t offset, std::size_t count,
                const std::stop_token& stop) override;
   void release(std::byte* at, std::size_t offset, std::size_t count) override;
+  // Hides a piece: returns the address that the host gets.
+  std::byte* hide(Piece piece);
   // Returns where that memory really is. Requires that it is this device's.
   std::byte* real(const void* at, std::size_t bytes) const;
 
+  const bool exports_;
   const std::string name_ = kEmulated;
   mutable std::shared_mutex mutex_;
   std::map<const std::byte*, Piece> pieces_;

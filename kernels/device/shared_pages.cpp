@@ -26,7 +26,7 @@ SharedPages::SharedPages(std::size_t bytes) : bytes_(bytes) {
     ::close(file);
     throw std::bad_alloc();
   }
-  place_ = {file, 0, next_id()};
+  place_ = {file, 0, next_id(), bytes};
   at_ = static_cast<std::byte*>(at);
 }
 

@@ -7,13 +7,16 @@
 
 namespace starling::kernels {
 
-// Other processes map the memory with mmap() of this file at `offset`, in bytes.
+// Other processes map the memory with mmap() of this file at `offset`, in bytes; a GPU's memory as
+// its driver maps the file (cuMemImportFromShareableHandle()), which takes all of it at once.
 struct SharedPlace {
   int file = -1;  // valid until the memory is given back
   std::uint64_t offset = 0;
-  std::uint64_t id = 0;  // of the file; never used again by this process
+  std::uint64_t id = 0;     // of the file; never used again by this process
+  std::uint64_t bytes = 0;  // of the whole file
+  bool gpu = false;
 
-  SharedPlace after(std::uint64_t bytes) const { return {file, offset + bytes, id}; }
+  SharedPlace after(std::uint64_t more) const { return {file, offset + more, id, bytes, gpu}; }
 };
 
 // SharedPages gives the memory back at its end. Threads: none; different threads may use different

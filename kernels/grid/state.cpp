@@ -29,8 +29,7 @@ State::State(const Layout& layout, const Job& job, Device& device)
       grid_(job.micro_batches),
       moments_(moments(job.optimizer)),
       queue_(device.make_queue()),
-      parameters_(device.host_memory() ? Array<float>::shared(device, layout.elements())
-                                       : Array<float>(device, layout.elements())),
+      parameters_(Array<float>::exported(device, layout.elements())),
       exponents_(device, layout.blocks()),
       arriving_exponents_(device, layout.blocks()),
       weights_(device, layout.elements()),

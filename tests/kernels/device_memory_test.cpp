@@ -177,6 +177,45 @@ TEST_CASE("memory that is shared says where other processes map it, and no other
   CHECK(!Array<float>::shared(host_device(), 1000).place());
 }
 
+// Method: as above. The host itself cannot follow the addresses.
+TEST_CASE("memory that a device exports is mapped by other processes and not by the host") {
+  const auto device = open_device("emulated", {.shares = true}).value();
+  auto array = Array<float>::exported(*device, 100'000);
+  const Array<float> other = Array<float>::exported(*device, 1000);
+  const auto place = array.place();
+  REQUIRE(place);
+  REQUIRE(other.place());
+  CHECK(place->id != other.place()->id);
+  CHECK_FALSE(array.host());
+  CHECK_FALSE(place->gpu);
+  CHECK(place->bytes == 400'000);
+  const auto queue = device->make_queue();
+  const std::vector<float> written(100'000, 7);
+  array.copy_in(*queue, 0, written);
+  auto* const again = static_cast<float*>(
+      ::mmap(nullptr, 400'000, PROT_READ | PROT_WRITE, MAP_SHARED, place->file, 0));
+  REQUIRE(again != MAP_FAILED);
+  CHECK(again[99'999] == 7);
+  again[0] = 9;
+  std::vector<float> read(1);
+  array.copy_out(*queue, 0, read);
+  CHECK(read[0] == 9);
+  array.release(10, 90'000);
+  CHECK(again[9] == 7);
+  CHECK(again[10] == 0);
+  CHECK(again[90'010] == 7);
+  ::munmap(again, 400'000);
+
+  CHECK(!Array<float>(*device, 1000).place());
+  CHECK(!Array<float>::exported(*device, 0).place());
+  const auto alone = open_device("emulated").value();
+  CHECK(!Array<float>::exported(*alone, 1000).place());
+  const auto host = open_device("auto", {.shares = true}).value();
+  const auto of_host = Array<float>::exported(*host, 1000);
+  CHECK(of_host.host());
+  CHECK(of_host.place());
+}
+
 TEST_CASE("shared memory that is released reads as zeros") {
   const auto device = open_device("auto", {.shares = true}).value();
   auto array = Array<float>::shared(*device, 100'000);

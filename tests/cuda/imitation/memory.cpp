@@ -120,6 +120,21 @@ Task keep(const Copy& copy, bool captured) {
 
 }  // namespace
 
+void note_mapped(const void* at, std::size_t bytes) {
+  Pieces& all = pieces();
+  const std::lock_guard guard(all.mutex);
+  all.by_address[static_cast<const std::byte*>(at)] = {bytes, Kind::kDevice, /*hidden=*/false};
+  all.device_bytes += bytes;
+}
+
+void forget_mapped(const void* at) {
+  Pieces& all = pieces();
+  const std::lock_guard guard(all.mutex);
+  const auto found = all.by_address.find(static_cast<const std::byte*>(at));
+  all.device_bytes -= found->second.bytes;
+  all.by_address.erase(found);
+}
+
 Place place_of(const void* at, std::size_t bytes) {
   const auto* const first = static_cast<const std::byte*>(at);
   Pieces& all = pieces();

@@ -11,5 +11,8 @@ struct Place {
   bool whole = true;  // all of the asked bytes lie in one piece of memory
 };
 Place place_of(const void* at, std::size_t bytes);
+// Notes memory of the device that the driver has mapped, and forgets it.
+void note_mapped(const void* at, std::size_t bytes);
+void forget_mapped(const void* at);
 
 }  // namespace starling::imitation

@@ -104,6 +104,11 @@ inline constexpr unsigned cudaEventWaitDefault = 0, cudaEventRecordDefault = 0;
 inline constexpr unsigned cudaHostAllocDefault = 0, cudaHostAllocPortable = 1,
                           cudaHostAllocMapped = 2, cudaHostAllocWriteCombined = 4;
 inline constexpr unsigned cudaDeviceScheduleBlockingSync = 4;
+inline constexpr unsigned cudaEnableDefault = 0;
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1,
+};
 
 struct cudaUUID_t {
   char bytes[16];
@@ -153,6 +158,10 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int device);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
+// Finds those of include/cuda.h that the plugin calls.
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* result);
 
 // ---- memory -------------------------------------------------------------------------------------
 
