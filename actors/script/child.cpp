@@ -60,7 +60,7 @@ class Fds {
 
 // Sets what would change a bit from one process to the next: threads, and the instructions
 // that a library chooses. MKL_CBWR: else MKL's first calls may race for its choice.
-std::vector<std::string> environment(const std::string& isa) {
+std::vector<std::string> environment(const std::string& isa, const std::string& gpu) {
   std::map<std::string, std::string> values;
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string entry = *at;
@@ -82,6 +82,7 @@ std::vector<std::string> environment(const std::string& isa) {
     values.erase(name);
     if (isa == "avx2") values.emplace(name, value);
   }
+  if (!gpu.empty()) values.insert_or_assign("CUDA_VISIBLE_DEVICES", gpu);
   std::vector<std::string> entries;
   entries.reserve(values.size());
   for (const auto& [name, value] : values) entries.push_back(name + "=" + value);
@@ -99,7 +100,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }  // namespace
 
 Result<std::unique_ptr<PythonChild>> PythonChild::start(const std::string& script,
-                                                        const std::string& isa) {
+                                                        const std::string& isa,
+                                                        const std::string& gpu) {
   std::array<int, 2> socket{}, lifeline{};
   Fds fds;
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socket.data()) != 0)
@@ -131,7 +133,7 @@ Result<std::unique_ptr<PythonChild>> PythonChild::start(const std::string& scrip
   const char* const named = std::getenv("STARLING_PYTHON");
   const std::string python = named != nullptr && *named != '\0' ? named : "python3";
   std::vector<std::string> arguments = {python, "-u", "-m", "starling", script};
-  std::vector<std::string> entries = environment(isa);
+  std::vector<std::string> entries = environment(isa, gpu);
   pid_t pid = 0;
   const int error = ::posix_spawnp(&pid, python.c_str(), &actions, &attributes,
                                    pointers(arguments).data(), pointers(entries).data());

@@ -25,9 +25,10 @@ class PythonChild {
 
   // Starts `python3 -u -m starling SCRIPT`, or another interpreter that
   // STARLING_PYTHON names, with one thread for every library and the instruction
-  // set that `isa` names. Errors: kUnavailable, no process could be started.
+  // set that `isa` names. gpu: the one that the process sees, as CUDA_VISIBLE_DEVICES
+  // spells it; empty: those that this process sees. Errors: kUnavailable, no process could be started.
   static Result<std::unique_ptr<PythonChild>> start(const std::string& script,
-                                                    const std::string& isa);
+                                                    const std::string& isa, const std::string& gpu);
   ~PythonChild();  // kills the group
   PythonChild(const PythonChild&) = delete;
   PythonChild& operator=(const PythonChild&) = delete;

@@ -49,7 +49,7 @@ boost::asio::thread_pool& Processes::starter() {
 
 Result<Process> Processes::start() {
   std::packaged_task<Result<std::unique_ptr<PythonChild>>()> starting(
-      [this] { return PythonChild::start(script_, isa_); });
+      [this] { return PythonChild::start(script_, isa_, gpu_); });
   boost::asio::post(starter(), [&starting] { starting(); });
   STARLING_TRY(child, starting.get_future().get());
   STARLING_TRY(likeness_.check(*child, patience_.most()));

@@ -51,6 +51,8 @@ class Processes {
             DataReader& data);
 
   void on_lost(ChildLost told) { told_ = std::move(told); }
+  // Sets what PythonChild::start() is told; call it before processes start.
+  void on_gpu(std::string gpu) { gpu_ = std::move(gpu); }
   // See Likeness; call it before processes start.
   void begin_with(const Batch& first) { likeness_.begin_with(first); }
   // Starts processes until so many wait, all at once: a start takes seconds, for
@@ -82,6 +84,7 @@ class Processes {
   Result<Bytes> try_with_others(Process& process, const Once& once);
 
   const std::string script_, isa_;
+  std::string gpu_;
   DataReader& data_;
   ChildLost told_;
   Patience patience_, patience_held_out_;

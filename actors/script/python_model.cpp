@@ -57,6 +57,7 @@ struct PythonModel::Resources {
   DataReader data;
   Processes processes;
   std::atomic<std::uint64_t> copied = 0;
+  std::atomic<bool> on_device = false;
   std::mutex mutex;
   Times times;
 };
@@ -103,8 +104,8 @@ Result<kernels::MicroBatchResult> PythonModel::Resources::compute(
     if (process.mapped == wanted) return ok();
     ByteWriter request;
     request.put(Ask::kMap);
-    request.put(from.offset);
-    request.put(to.offset);
+    put_place(request, from);
+    put_place(request, to);
     request.put(bytes);
     const int files[] = {from.file, to.file};
     STARLING_TRY(
@@ -192,6 +193,26 @@ Result<kernels::MicroBatchResult> PythonModel::pass(const Layout& layout,
   parameters.release(kAll);
   if (result) gradient.end(kAll, 0);
   return result;
+}
+
+void PythonModel::compute_beside(const kernels::Device& device) {
+  resources_->processes.on_gpu(device.uuid());
+}
+
+Result<> PythonModel::meet(kernels::Device& device) {
+  if (device.host_memory()) return ok();
+  const auto piece = kernels::Array<float>::exported(device, 1);
+  const auto place = piece.place();
+  if (!place) return ok();
+  Process process;
+  STARLING_TRY(reply, resources_->processes.ask(process, try_request(*place), {&place->file, 1}));
+  resources_->on_device = reply.size() == 1 && reply[0] == 1;
+  resources_->processes.give_back(std::move(process));
+  return ok();
+}
+
+bool PythonModel::takes_places() const {
+  return resources_->on_device;
 }
 
 void PythonModel::begin_with(const Batch& first) {

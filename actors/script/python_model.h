@@ -1,7 +1,8 @@
 #pragma once
 // PythonModel is a model of a Python script: processes compute passes, and map the worker's own
-// parameters and gradient (kernels/device/shared_pages.h), so pass() copies nothing that grows with
-// the model; forward_backward() does, as a span names no file.
+// parameters and gradient (kernels/device/shared_pages.h), in the host's memory or on the GPU where
+// both compute, so pass() copies nothing that grows with the model between the two; forward_backward()
+// does, as a span names no file.
 
 #include <chrono>
 #include <cstdint>
@@ -41,6 +42,12 @@ class PythonModel : public kernels::Model {
                                          const Batch& batch, kernels::Workspace& workspace,
                                          kernels::GradientSink& gradient) const override;
 
+  // Has processes see this device and no other GPU. Call it before processes start.
+  void compute_beside(const kernels::Device& device);
+  // Finds out whether processes compute on this device: then passes find parameters and leave
+  // gradients in its memory (takes_places()). Errors: those of Processes::ask().
+  Result<> meet(kernels::Device& device);
+  bool takes_places() const override;
   // Sets micro-batch 0 of step 0: every process makes its net from its seed, and
   // computes it before anything else. A process that comes to other bits than the first
   // one, or has other data or another text, is refused. Call it before processes start.

@@ -9,7 +9,7 @@
 namespace starling::actors::script {
 namespace {
 
-constexpr std::uint32_t kBridgeVersion = 4;
+constexpr std::uint32_t kBridgeVersion = 5;
 
 // Answer is the first byte of a reply.
 enum class Answer : std::uint8_t { kDone = 0, kRaised = 1 };
@@ -39,6 +39,19 @@ Bytes hello_request(const PythonSpec& spec, const Batch& first) {
   hello.put(first.sequences);
   put_script(hello, spec);
   return std::move(hello).take();
+}
+
+void put_place(ByteWriter& writer, const kernels::SharedPlace& place) {
+  writer.put(std::uint8_t{place.gpu});
+  writer.put(place.offset);
+  writer.put(place.bytes);
+}
+
+Bytes try_request(const kernels::SharedPlace& place) {
+  ByteWriter request;
+  request.put(Ask::kTry);
+  put_place(request, place);
+  return std::move(request).take();
 }
 
 Bytes batch_request(Ask kind, const Batch& batch) {

@@ -10,6 +10,7 @@
 #include "core/base/result.h"
 #include "core/data/batch.h"
 #include "core/job/job.h"
+#include "kernels/device/shared_pages.h"
 
 namespace starling::actors::script {
 
@@ -18,6 +19,7 @@ enum class Ask : std::uint8_t {
   kHello = 'h',
   kInitialise = 'i',
   kMap = 'm',
+  kTry = 't',
   kPass = 'p',
   kProve = 'v',
   kEvaluate = 'e',
@@ -29,6 +31,12 @@ enum class Ask : std::uint8_t {
 Bytes hello_request(const PythonSpec& spec, const Batch& first);
 // kind: kPass, kProve or kEvaluate.
 Bytes batch_request(Ask kind, const Batch& batch);
+
+// Says how a process maps this place.
+void put_place(ByteWriter& writer, const kernels::SharedPlace& place);
+// Asks whether the net's trained tensors lie on the GPU that this place is memory of, and the process
+// maps it; one byte is the answer.
+Bytes try_request(const kernels::SharedPlace& place);
 
 // Returns what the process replied. Errors: kBadInput, with what the script raised; kUnavailable,
 // the process is lost (PythonChild::ask()), or its answer was none of the two.

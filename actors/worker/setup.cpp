@@ -34,10 +34,6 @@ Job with_fixed_schedule(Job job) {
 // Refuses jobs that need what GPUs do not have.
 Result<> check_job_for(const kernels::Device& device, const Job& job) {
   if (!device.has_arithmetic()) return ok();
-  if (kind_of(job.model).is_script)
-    return Error(Code::kBadInput,
-                 "isa is \"cuda\", but a script says itself where it computes, and its worker's "
-                 "state is the host's; [job].isa");
   if (job.optimizer.kind == OptimizerKind::kOwn ||
       job.optimizer.kind == OptimizerKind::kElementwise)
     return Error(Code::kBadInput,
@@ -100,11 +96,11 @@ Digest cut_of(const Layout& layout) {
 enum class ModelFrom : std::uint8_t { kJob, kApplication };
 
 Result<std::shared_ptr<const TrainingSetup>> set_up_with(
-    const Job& job, ModelFrom from, std::shared_ptr<const kernels::Model> model,
-    std::shared_ptr<const script::PythonModel> script, BatchSource batches,
-    const Digest& data_identity, DataHash hash_data, kernels::DeviceChoice choice,
+    std::shared_ptr<TrainingSetup> setup, ModelFrom from,
+    std::shared_ptr<const kernels::Model> model, std::shared_ptr<const script::PythonModel> script,
+    BatchSource batches, const Digest& data_identity, DataHash hash_data,
     std::shared_ptr<const HeldOut> held_out = nullptr) try {
-  STARLING_TRY(setup, begin(job, std::move(choice), /*shares=*/script != nullptr));
+  const Job& job = setup->job;
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
   STARLING_TRY(check_groups(job.optimizer, layout.tensors()));
@@ -177,8 +173,9 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
         Code::kBadInput,
         "held-out data are read for models of a job file alone, not for one that a program "
         "brings; [evaluate]");
-  return set_up_with(job, ModelFrom::kApplication, std::move(model), nullptr, std::move(batches),
-                     data_identity, std::move(hash_data), std::move(choice));
+  STARLING_TRY(setup, begin(job, std::move(choice), /*shares=*/false));
+  return set_up_with(std::move(setup), ModelFrom::kApplication, std::move(model), nullptr,
+                     std::move(batches), data_identity, std::move(hash_data));
 }
 
 Result<> TrainingSetup::check(const kernels::MicroBatchResult& result) const {
@@ -217,6 +214,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
     STARLING_TRY(made, kernels::make_model(job.model, job.isa, job.recompute));
     model = std::move(made);
   }
+  STARLING_TRY(setup, begin(job, std::move(options.device), /*shares=*/script != nullptr));
   STARLING_TRY(opened, Dataset::open(job));
   std::shared_ptr<const Dataset> data = std::move(opened);
   std::shared_ptr<const HeldOut> held_out;
@@ -230,7 +228,9 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
     STARLING_TRY(first, data->micro_batch(0, 0));
     script->processes().on_lost(std::move(options.child_lost));
     script->begin_with(first);
+    script->compute_beside(*setup->device);
     STARLING_TRY(script->processes().prepare(options.threads));
+    STARLING_TRY(script->meet(*setup->device));
     identity = script->processes().identity().data;
     hash_data.all = [script](const GoOn& go_on, const GoOn& steps_go_on) {
       return read_by(*script, go_on, steps_go_on);
@@ -238,9 +238,9 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
     hash_data.still_known = [script] { return script->data().read().over; };
   }
   return set_up_with(
-      job, ModelFrom::kJob, std::move(model), script,
+      std::move(setup), ModelFrom::kJob, std::move(model), script,
       [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); }, identity,
-      std::move(hash_data), std::move(options.device), std::move(held_out));
+      std::move(hash_data), std::move(held_out));
 }
 
 }  // namespace starling::actors

@@ -54,7 +54,7 @@ WholeGradients::WholeGradients(const Job& job, const Model& model, const Layout&
       maker_(make_gradient_maker(job, model, layout, device, sequences)),
       here_(device.host_memory()),
       scale_(next_scale(loss_scale_rule(job), {}, false).log2) {
-  if (!here_) there_ = Array<float>(device, layout.elements());
+  if (!here_) there_ = Array<float>::exported(device, layout.elements());
 }
 
 Result<MicroBatchResult> WholeGradients::compute(std::span<const float> parameters,
@@ -64,7 +64,9 @@ Result<MicroBatchResult> WholeGradients::compute(std::span<const float> paramete
   Working working{parameters.data(), nullptr, scale_, place};
   if (!here_) {
     there_.copy_in(queue, 0, parameters);
+    queue.wait();  // another process may read them
     working.parameters = there_.data();
+    working.place = there_.place();
   }
   auto result = compute_once(working, batch, gradient);
   while (result && result.value().finite && maker_->scale() > 0 && !all_finite(gradient)) {

@@ -2,15 +2,28 @@
 
 namespace starling::kernels {
 
+namespace {
+
+Array<float> gradient_of(const Model& model, const Layout& layout, Device& device) {
+  if (!device.host_memory() && model.takes_places()) {
+    auto exported = Array<float>::exported(device, layout.largest_part());
+    if (exported.place()) return exported;
+  }
+  return Array<float>::shared(device, layout.largest_part());
+}
+
+}  // namespace
+
 HostMaker::HostMaker(const Model& model, const Layout& layout, Device& device,
                      std::uint32_t sequences)
     : GradientMaker(layout, device),
       model_(model),
+      device_(device),
       here_(device.host_memory()),
       workspace_(model.make_workspace(sequences)),
-      gradient_(Array<float>::shared(device, layout.largest_part())) {
-  if (here_) return;
-  parameters_ = Array<float>::shared(device, layout.largest_part());
+      gradient_(gradient_of(model, layout, device)),
+      exported_(!gradient_.host()) {
+  if (here_ || exported_) return;
   there_ = Array<float>(device, layout.largest_part());
 }
 
@@ -30,7 +43,8 @@ const float* HostMaker::acquire(PartId p) {
     return zeros_.data();
   }
   const float* const at = working().parameters + part.first();
-  if (here_) return at;
+  if (at_hand()) return at;
+  if (parameters_.size() == 0) parameters_ = Array<float>::shared(device_, layout().largest_part());
   queue().copy_out(writable_bytes(parameters_.part(0, part.elements())), at);
   queue().wait();
   return parameters_.data();
@@ -38,7 +52,7 @@ const float* HostMaker::acquire(PartId p) {
 
 std::optional<SharedPlace> HostMaker::parameters_at(PartId p) const {
   if (lacking()) return std::nullopt;  // zeros
-  if (!here_) return parameters_.place();
+  if (!at_hand()) return parameters_.place();
   const auto& all = working().place;
   return all ? std::optional(all->after(layout().parts()[p].first() * sizeof(float))) : all;
 }
@@ -53,7 +67,7 @@ float* HostMaker::begin(PartId, std::uint32_t) {
 
 void HostMaker::end(PartId p, std::uint32_t use) {
   if (lacking()) return;
-  if (here_) return give(p, use, gradient_.data());
+  if (here_ || exported_) return give(p, use, gradient_.data());
   there_.copy_in(queue(), 0, gradient_.part(0, layout().parts()[p].elements()));
   give(p, use, there_.data());
 }

@@ -93,6 +93,9 @@ class Model {
                                             Workspace& workspace) const;
   // Whether evaluate() is cheaper than a pass, and the same.
   virtual bool evaluates() const { return false; }
+  // Whether passes go by places alone where there are some (PartSource::parameters_at(),
+  // GradientSink::gradient_at()), and follow no address: it may be one of a device.
+  virtual bool takes_places() const { return false; }
 };
 
 // Makes a model. isa: "reference", "avx2", "avx512", or "auto" for the best of this

@@ -1,6 +1,10 @@
 #include "kernels/models/host_maker.h"
 
 #include <doctest/doctest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <numeric>
 
 #include "kernels/device/lazy_pages.h"
 #include "tests/kernels/grid_device.h"
@@ -80,6 +84,95 @@ TEST_CASE(
   CHECK(emulated.copies.in == kMicroBatches * array);
   CHECK(emulated.copies.out >= 2 * kMicroBatches * array);  // and side entries
   CHECK(emulated.copies.out < (2 * kMicroBatches + 1) * array);
+}
+
+// A model of one part whose gradient is twice its parameters. places: it maps both as another process does, and
+// follows no address.
+class Doubling : public Model {
+ public:
+  explicit Doubling(bool places) : places_(places) {}
+  const std::vector<TensorSpec>& tensors() const override { return tensors_; }
+  bool takes_places() const override { return places_; }
+  Result<> initialise(std::uint64_t, const Layout&, std::span<float> parameters) const override {
+    std::iota(parameters.begin(), parameters.end(), 1.0f);
+    return ok();
+  }
+  Result<MicroBatchResult> forward_backward(std::span<const float> parameters, const Batch&,
+                                            Workspace&, std::span<float> gradient) const override {
+    std::ranges::transform(parameters, gradient.begin(), [](float x) { return 2 * x; });
+    return MicroBatchResult{1, 1, true};
+  }
+  Result<MicroBatchResult> pass(const Layout& layout, PartSource& parameters, const Batch& batch,
+                                Workspace& workspace, GradientSink& gradient) const override {
+    if (!places_) return Model::pass(layout, parameters, batch, workspace, gradient);
+    parameters.acquire(0);
+    gradient.begin(0, 0);
+    const auto from = parameters.parameters_at(0), to = gradient.gradient_at(0, 0);
+    if (!from || !to) return Error(Code::kBadInput, "no place");
+    const std::size_t n = layout.elements(), bytes = n * sizeof(float);
+    const auto map = [bytes](const SharedPlace& place) {
+      return static_cast<float*>(
+          ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, place.file, 0));
+    };
+    float *const read = map(*from), *const written = map(*to);
+    auto result = forward_backward({read, n}, batch, workspace, {written, n});
+    ::munmap(read, bytes);
+    ::munmap(written, bytes);
+    parameters.release(0);
+    gradient.end(0, 0);
+    return result;
+  }
+
+ private:
+  const bool places_;
+  const std::vector<TensorSpec> tensors_{{"a", {4 * kBlock}}};
+};
+
+TEST_CASE(
+    "host maker: for a model that goes by places nothing is copied on a device that exports") {
+  const Job job = synthetic_job();
+  const Doubling plain(false), mapping(true);
+  const Layout layout(plain.tensors());
+  const std::uint64_t array = layout.elements() * sizeof(float);
+  std::vector<float> parameters(layout.elements());
+  REQUIRE(plain.initialise(0, layout, parameters));
+  std::vector<std::vector<float>> made;
+  const auto copied_by = [&](const Model& model, EmulatedDevice& device) {
+    State state(layout, job, device);
+    state.initialise(parameters, std::vector<std::int16_t>(layout.blocks()));
+    HostMaker maker(model, layout, device, 1);
+    const auto before = device.copies();
+    PassHooks hooks;
+    hooks.take = [&](PartId, std::uint32_t, const float* gradient) {
+      made.emplace_back(layout.elements());
+      maker.queue().copy_out(writable_bytes(std::span(made.back())), gradient);
+    };
+    REQUIRE(maker.make(state.working(), batch_of(1), hooks));
+    const auto after = device.copies();
+    return after.in - before.in + after.out - before.out - array;  // but for the test's own
+  };
+  EmulatedDevice exporting(/*exports=*/true), alone;
+  CHECK(copied_by(mapping, exporting) == 0);
+  CHECK(copied_by(plain, exporting) == 2 * array);
+  CHECK(copied_by(plain, alone) == 2 * array);
+  CHECK(made[0][7] == 16);
+  CHECK(made[1] == made[0]);
+  CHECK(made[2] == made[0]);
+}
+
+TEST_CASE("host maker: parameters that are at no place are copied, also for such a model") {
+  const Doubling mapping(true);
+  const Layout layout(mapping.tensors());
+  EmulatedDevice device(/*exports=*/true);
+  State state(layout, synthetic_job(), device);
+  HostMaker maker(mapping, layout, device, 1);
+  Working working = state.working();
+  working.place.reset();
+  PassHooks hooks;
+  hooks.take = [](PartId, std::uint32_t, const float*) {};
+  const auto result = maker.make(working, batch_of(1), hooks);
+  REQUIRE(result.has_error());  // and no address of the device was followed
+  CHECK(result.error().text() == "no place");
 }
 
 // The host, which counts what is taken from it.

@@ -54,10 +54,10 @@ class Process:
         self.parameters, self.gradient = (memoryview(mmap.mmap(file, size)).cast("f") for file in self._files)
         try:
             # Version, block, seed, samples of a micro-batch, and a script without module, arguments, texts, earlier calls or start.
-            self.greeting = self.ask(b"h" + struct.pack("<IIQI", 4, BLOCK, 5, 4) + struct.pack("<IIIIIII", 0, 0, 0, 1, 0, 0, 0))
+            self.greeting = self.ask(b"h" + struct.pack("<IIQI", 5, BLOCK, 5, 4) + struct.pack("<IIIIIII", 0, 0, 0, 1, 0, 0, 0))
             self.proof = self.ask(self._pass(b"v", 0, SAMPLES))
             self.initialise()
-            self.ask(b"m" + struct.pack("<QQQ", 0, 0, size), self._files)
+            self.ask(b"m" + struct.pack("<BQQBQQQ", 0, 0, size, 0, 0, size, size), self._files)
         except BaseException:
             self.close()
             raise

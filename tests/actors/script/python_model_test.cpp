@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/device/array.h"
+#include "kernels/device/emulated.h"
 #include "kernels/models/host_maker.h"
 
 namespace starling::actors::script {
@@ -103,6 +104,64 @@ TEST_CASE("a script's model: first parameters, loss and gradient come from its p
   CHECK(rig.gradient[0] == 2 * (parameters[0] - wanted));
   CHECK(rig.gradient[6] == 0);
   CHECK(rig.lost.empty());
+}
+
+// What passes come to on a device whose memory the host cannot read.
+struct DeviceRig {
+  explicit DeviceRig(const PythonSpec& spec, bool exports = true)
+      : device(exports), model(make_python_model(spec, "avx2").value()), layout(model->tensors()) {
+    REQUIRE(model->meet(device));
+    auto first = Array<float>::shared(device, layout.elements());
+    REQUIRE(model->initialise(5, layout, first));
+    parameters = Array<float>::exported(device, layout.elements());
+    parameters.copy_in(*device.make_queue(), 0, first.all());
+    maker = std::make_unique<HostMaker>(*model, layout, device, 2);
+  }
+  std::vector<float> pass(std::uint64_t step) {
+    Batch batch;
+    batch.sequences = 2;
+    batch.samples = {3, 17};
+    batch.draw = {5, step, 1};
+    std::vector<float> gradient(layout.elements());
+    PassHooks hooks;
+    hooks.take = [&](PartId, std::uint32_t, const float* made) {
+      maker->queue().copy_out(writable_bytes(std::span(gradient)), made);
+    };
+    REQUIRE(maker->make({parameters.data(), nullptr, 0, parameters.place()}, batch, hooks));
+    return gradient;
+  }
+
+  EmulatedDevice device;
+  std::unique_ptr<PythonModel> model;
+  Layout layout;
+  Array<float> parameters;
+  std::unique_ptr<HostMaker> maker;
+};
+
+TEST_CASE(
+    "a process computes in a device's own memory, where it is mapped and the net lies there") {
+  const Script script, elsewhere("computes-elsewhere");
+  DeviceRig maps(spec_of(script)), copies(spec_of(elsewhere)), alone(spec_of(script), false);
+  CHECK(maps.model->takes_places());
+  CHECK_FALSE(copies.model->takes_places());
+  CHECK_FALSE(alone.model->takes_places());
+  const std::uint64_t array = maps.layout.elements() * sizeof(float);
+  for (DeviceRig* rig : {&maps, &copies, &alone}) {
+    const auto model = rig->model->copied();
+    const auto before = rig->device.copies();
+    rig->pass(0);
+    CHECK(rig->pass(1) == maps.pass(1));
+    if (rig == &maps) continue;
+    CHECK(rig->model->copied() - model == 4 * array);
+    CHECK(rig->device.copies().in - before.in == 2 * array);
+    CHECK(rig->device.copies().out - before.out == 4 * array);  // also what the test reads
+  }
+  const auto before = maps.device.copies();
+  const auto model = maps.model->copied();
+  maps.pass(2);
+  CHECK(maps.model->copied() == model);
+  CHECK(maps.device.copies().in == before.in);
+  CHECK(maps.device.copies().out - before.out == array);
 }
 
 TEST_CASE("nothing is copied that grows with the model, where its memory can be mapped") {

@@ -3,7 +3,7 @@ model of two tensors, a [3, 2] and b [], whose gradient is plain arithmetic. Wha
 script says: a word for each line, "dies 3" for the third pass of this process, "hangs-once PATH,PATH", in the
 second pass of as many processes, each of which leaves a file; "forks-and-dies 2" with "fork-is PATH", which is to
 have the fork's number; "answers-twice 2"; "reads" has data that can be compared; "pace 0.01" takes so many seconds for a pass,
-"evaluates 2" for one of held-out data."""
+"evaluates 2" for one of held-out data; "computes-elsewhere" will not have its gradients on the worker's device."""
 
 import mmap
 import os
@@ -133,11 +133,16 @@ class Model:
             if kind == b"i":
                 self.initialise(rest)
             elif kind == b"m":
-                offset, gradient_offset, size = struct.unpack("<QQQ", rest)
+                gpu, offset, _, gradient_gpu, gradient_offset, _, size = struct.unpack("<BQQBQQQ", rest)
+                assert not gpu and not gradient_gpu
                 weights, gradient = self.channel.files()
                 self.weights = self.map(weights, offset, size)
                 self.gradient = self.map(gradient, gradient_offset, size)
                 self.channel.reply()
+            elif kind == b"t":
+                for file in self.channel.files():
+                    os.close(file)
+                self.channel.reply(b"\0" if "computes-elsewhere" in self.orders else b"\1")
             elif kind == b"p":
                 self.compute(rest)
             elif kind == b"e":

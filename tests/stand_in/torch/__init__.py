@@ -7,7 +7,8 @@ import math
 import random
 
 __version__ = "stand-in"
-float32, int64, uint8, strided = "torch.float32", "torch.int64", "torch.uint8", "torch.strided"
+float32, int32, int64, uint8 = "torch.float32", "torch.int32", "torch.int64", "torch.uint8"
+strided = "torch.strided"
 
 
 class Size(tuple):
@@ -16,7 +17,23 @@ class Size(tuple):
 
 
 class device:
-    type = "cpu"
+    """"cpu", or "cuda": memory of the process like any other, on one GPU (see cuda.py)."""
+
+    def __init__(self, name="cpu"):
+        self.type, _, number = str(name).partition(":")
+        self.index = None if self.type == "cpu" else int(number or 0)
+
+    def __str__(self):
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __eq__(self, other):
+        return str(self) == str(other)
+
+    def __hash__(self):
+        return hash(str(self))
+
+
+CPU = device()
 
 
 class layout:
@@ -34,11 +51,13 @@ def _memory(values):
 class Tensor:
     """[shape] in row-major order, dense. A result remembers what it was made of for backward()."""
 
-    device, dtype, layout, is_leaf = device(), float32, "torch.strided", True
+    dtype, layout, is_leaf = float32, "torch.strided", True
     is_sparse = is_nested = is_quantized = False
 
-    def __init__(self, memory, shape, parents=()):
+    def __init__(self, memory, shape, parents=(), at=None):
         self._memory, self.shape = memory, Size(shape)
+        assert len({parent.device for parent, _ in parents if parent.shape}) < 2, "tensors on several devices"
+        self.device = at or next((parent.device for parent, _ in parents if parent.shape), CPU)
         self._parents = [(t, back) for t, back in parents if t.requires_grad]
         self.requires_grad, self.grad, self._version, self._hooks = bool(self._parents), None, 0, []
         self.names = None
@@ -49,22 +68,29 @@ class Tensor:
     # Memory.
     @property
     def data(self):
-        return Tensor(self._memory, self.shape)
+        return Tensor(self._memory, self.shape, at=self.device)
 
     @data.setter
     def data(self, other):
-        self._memory, self.shape = other._memory, other.shape
+        self._memory, self.shape, self.device = other._memory, other.shape, other.device
 
     def detach(self):
         return self.data
 
     def clone(self):
-        return Tensor(_memory(self._memory), self.shape)
+        return Tensor(_memory(self._memory), self.shape, at=self.device)
+
+    def to(self, where):
+        where = device(where)
+        return self if where == self.device else Tensor(_memory(self._memory), self.shape, at=where)
 
     def cpu(self):
+        return self.to("cpu")
+
+    def contiguous(self):
         return self
 
-    contiguous = to_dense = resolve_conj = resolve_neg = cpu
+    to_dense = resolve_conj = resolve_neg = contiguous
 
     def numel(self):
         return self.shape.numel()
@@ -107,16 +133,17 @@ class Tensor:
         if isinstance(key, slice):
             first, last, step = key.indices(len(self))
             assert step == 1
-            return Tensor(self._memory[first * row:max(first, last) * row], (max(0, last - first), *self.shape[1:]))
+            return Tensor(self._memory[first * row:max(first, last) * row], (max(0, last - first), *self.shape[1:]),
+                          at=self.device)
         key = range(len(self))[key]
-        return Tensor(self._memory[key * row:(key + 1) * row], self.shape[1:])
+        return Tensor(self._memory[key * row:(key + 1) * row], self.shape[1:], at=self.device)
 
     def view(self, *shape):
-        if shape == (uint8,):  # for bytes to be compared
+        if shape in ((uint8,), (int32,)):  # for bytes to be compared
             return self
         shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         known = math.prod(n for n in shape if n != -1)
-        return Tensor(self._memory, [self.numel() // known if n == -1 else n for n in shape])
+        return Tensor(self._memory, [self.numel() // known if n == -1 else n for n in shape], at=self.device)
 
     reshape = view
 
@@ -217,7 +244,7 @@ class Tensor:
             if not tensor._parents:
                 if tensor.grad is not None:  # as autograd does
                     gradient = [a + b for a, b in zip(gradient, tensor.grad.reshape(-1).tolist())]
-                tensor.grad = Tensor(_memory(gradient), tensor.shape)
+                tensor.grad = Tensor(_memory(gradient), tensor.shape, at=tensor.device)
                 for hook in tensor._hooks:
                     hook(tensor)
 
@@ -245,11 +272,25 @@ def _shape(shape):
     return shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
 
 
-def empty(*shape):
-    return Tensor(_memory([0.0] * math.prod(_shape(shape))), _shape(shape))
+def empty(*shape, device=CPU):
+    return Tensor(_memory([0.0] * math.prod(_shape(shape))), _shape(shape), at=_device(device))
 
 
-zeros = empty
+zeros, _device = empty, device
+
+
+def as_tensor(owner, device):
+    """Over memory that says where it is by __cuda_array_interface__, and stays while a tensor is over it."""
+    said = owner.__cuda_array_interface__
+    (count,), (at, read_only) = said["shape"], said["data"]
+    assert said["typestr"] == "<f4" and not read_only
+
+    class Memory(ctypes.c_char * (4 * count)):
+        pass
+
+    memory = Memory.from_address(at)
+    memory.owner = owner
+    return Tensor(memoryview(memory).cast("B").cast("f"), (count,), at=_device(device))
 
 
 def zeros_like(like):
@@ -264,7 +305,17 @@ def stack(tensors):
     return Tensor(_memory(value for t in tensors for value in t._memory), (len(tensors), *tensors[0].shape))
 
 
+def is_tensor(value):
+    return isinstance(value, Tensor)
+
+
+def cat(tensors):
+    assert len({t.device for t in tensors}) == 1, "tensors on several devices"
+    return Tensor(_memory(value for t in tensors for value in t._memory), (sum(map(len, tensors)),), at=tensors[0].device)
+
+
 def equal(a, b):
+    assert a.device == b.device, "tensors on several devices"
     return a.shape == b.shape and bytes(a._memory) == bytes(b._memory)
 
 

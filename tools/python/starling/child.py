@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import gc
 import io
-import mmap
 import operator
 import os
 import runpy
@@ -29,7 +28,7 @@ from .order import Coming, Order
 from .script import Reader, Refused, Script, Start, check_ages, check_start, check_texts
 
 SOCKET, LIFELINE = 3, 4
-VERSION = 4
+VERSION = 5
 REQUEST_MAX = 1 << 24
 DONE, RAISED = b"\0", b"\1"
 TEXT_MAX = 1500
@@ -197,18 +196,17 @@ class Server:
         self._shapes = [p.shape for _, p in self._trained]  # while it has no memory it has none
         self._kept = module.Kept(self.net)
         self._block = self._channel.block
-        self._gradient: Any = None  # [elements], in the worker's memory
-        self._weights: Any = None  # memory.Weights
+        self._held: Any = None  # memory.Here or memory.Elsewhere
         self._memory: list[int] = []  # where each parameter lies
         self._open = False  # a pass is being computed: gradients belong to it
         self._looked = False  # all parameters were compared once, after the first pass
-        self._views: list[tuple[Any, Any]] = []  # of weights and gradient, by parameter
+        self._views: list[tuple[Any, Any]] = []  # of what a pass computes with and its gradient, by tensor
         self._away = any(p.device.type != "cpu" for _, p in self._trained)
         if self._away:
             # With warn_only attention on a GPU has a backward pass that does not repeat itself. Without it, what has
             # no other one raises, with the operator's name.
             torch.use_deterministic_algorithms(True)
-        self._step: "tuple[int, int] | None" = None  # whose weights the device has
+        self._step: "tuple[int, int] | None" = None  # whose parameters the net has
         self._versions: list[int] = []
         gc.collect()
         gc.freeze()  # what is there now stays: no pass is to wait for a look at all of it
@@ -284,19 +282,10 @@ class Server:
         except Exception:
             return b"\1"
 
-    def _map(self, file: int, offset: int, size: int) -> Any:
-        """float32 elements of the worker's memory, to write into."""
-        try:
-            memory, first = self._mapping.mapped(file, offset, size)
-        finally:
-            os.close(file)
-        memory.madvise(mmap.MADV_DONTFORK)  # a fork of the script's would compute into it too
-        return self._mapping.floats(self._torch, memory, first, size)
-
     def _initialise(self, request: memoryview) -> None:
         seed, offset, size = struct.unpack("<QQQ", request)
         (file,) = self._channel.files()
-        flat = self._map(file, offset, size)
+        flat = self._mapping.Place(file, False, offset, offset + size).floats(self._torch, size, write=True)
         firsts = self._kept_first
         if firsts is None:
             net = self.net if self._fresh and seed == self._channel.seed else self._made(seed)[0]
@@ -307,30 +296,51 @@ class Server:
                 flat[first:first + n].copy_(one.reshape(-1))
         self._channel.reply()
 
+    def _place_of(self, request: memoryview, at: int, file: int) -> Any:
+        gpu, offset, whole = struct.unpack_from("<BQQ", request, at)
+        return self._mapping.Place(file, bool(gpu), offset, whole)
+
+    def _try(self, request: memoryview) -> None:
+        """Whether this place can be where gradients are made: memory of the GPU that the whole net is on, or the host's."""
+        (file,) = self._channel.files()
+        place = self._place_of(request, 0, file)
+        there = not place.gpu or {(t.device.type, t.device.index) for _, t in self._trained} == {("cuda", 0)}
+        if not there:
+            os.close(file)
+        elif place.gpu:
+            try:
+                place.floats(self._torch, place.whole, write=True).zero_()
+            except self._mapping.CannotMap as why:
+                there = False
+                print(f"starling: the GPU's memory is not shared ({why}): parameters and gradients go through the host's",
+                      file=sys.stderr)
+        self._channel.reply(b"\1" if there else b"\0")
+
     def _take_memory(self, request: memoryview) -> None:
-        offset, gradient_offset, size = struct.unpack("<QQQ", request)
-        weights, gradient = self._channel.files()
+        weights, gradient = (self._place_of(request, 17 * i, file) for i, file in enumerate(self._channel.files()))
+        (size,) = struct.unpack_from("<Q", request, 34)
+        self._let_go_of_memory()
         self._fresh = False
-        self._weights = self._mapping.Weights(self._torch, weights, offset, size)
-        self._gradient = self._map(gradient, gradient_offset, size)
-        self._views = []
+        tensors = self._mapping.Tensors([first for first, _ in self._places()], self._shapes,
+                                        [t.device for _, t in self._trained])
+        held: Any = self._mapping.Elsewhere if self._away else self._mapping.Here
+        self._held = held(self._torch, tensors, weights, gradient, size)
         self._looked = False
-        for shape, (first, n) in zip(self._shapes, self._places()):
-            self._views.append((self._weights.flat[first:first + n].view(shape), self._gradient[first:first + n].view(shape)))
-        if not self._away:
-            for p, (weight, _) in zip(self._parameters, self._views):
-                p.data = weight
+        self._views = list(zip(self._held.parameters, self._held.gradients))
+        for p, (own, _) in zip(self._parameters, self._views):
+            p.data = own
         self._memory = self._placed()
-        self._gradient.zero_()  # what lies between parameters stays so
         self._step = None
         self._channel.reply()
 
+    def _let_go_of_memory(self) -> None:
+        self._views, self._held = [], None
+        if not self._fresh:
+            for p in self._parameters:
+                p.data = self._torch.empty(0, device=p.device)
+
     def _forget(self) -> None:
-        self._views = []
-        self._weights = self._gradient = None
-        for p in self._parameters:
-            if not self._away and not self._fresh:
-                p.data = self._torch.empty(0)
+        self._let_go_of_memory()
         self._channel.reply()
 
     def _keep(self, i: int) -> Callable[[Any], None]:
@@ -383,6 +393,8 @@ class Server:
                 self._initialise(rest)
             elif kind == b"m":
                 self._take_memory(rest)
+            elif kind == b"t":
+                self._try(rest)
             elif kind == b"f":
                 self._forget()
             else:
@@ -418,16 +430,14 @@ class Server:
                                         *measured))
 
     def _before(self, seed: int, step: int, m: int) -> None:
-        if self._gradient is None and self._first is None:
+        if self._held is None and self._first is None:
             raise RuntimeError("a pass without memory")
         self._module.seed_everything(seed, step, m)
         self._written.clear()
         for p in self._parameters:
             p.grad = None  # autograd would add to what build() or a loop has left there
-        if self._away and self._step != (seed, step):
-            with self._torch.no_grad():
-                for p, (weight, _) in zip(self._parameters, self._views):
-                    p.copy_(weight)
+        if self._held is not None and self._step != (seed, step):
+            self._held.renew()
         self._statistics.begin([weight for weight, _ in self._views[len(self._parameters):]])
         self._step = (seed, step)
         self._open, self._kept.by = True, "the loss"
@@ -455,10 +465,11 @@ class Server:
 
     def _let_go(self) -> None:
         """In a loader process, which keeps no second copy of what is trained."""
-        self._views, self._weights, self._gradient = [], None, None
-        for p in self._parameters:
-            if not self._away:
-                p.data = self._torch.empty(0)
+        if self._away:  # CUDA's memory is not a fork's
+            self._views, self._held = [], None
+        else:
+            self._fresh = False
+            self._let_go_of_memory()
 
     def _after(self) -> None:
         """What the pass has not used has a gradient too; what it may not change is as it was."""
@@ -474,6 +485,7 @@ class Server:
         if len(self._written) != len(self._views):
             for i in set(range(len(self._views))) - self._written:
                 self._views[i][1].zero_()
+        self._held.finish()
 
     def _changed(self, i: int, how: str) -> Exception:
         return Refused(f"{self._kept.by} has changed parameter {self._trained[i][0]}{how}; only the job's"
@@ -486,11 +498,7 @@ class Server:
             if before != now:
                 raise changed(next(i for i, (a, b) in enumerate(zip(before, now)) if a != b), how)
         first, self._looked = not self._looked, True
-        if self._away and first:  # a copy, renewed at each step
-            for i, (p, (weight, _)) in enumerate(zip(self._parameters, self._views)):
-                if not self._torch.equal(p.detach().cpu(), weight):
-                    raise changed(i, " through .data")
-        at = self._weights.changed(everything=first)
+        at = self._held.changed(everything=first)
         if at is not None:
             raise changed(max(i for i, (begin, _) in enumerate(self._places()) if begin <= at), " through .data")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,12 @@ def program() -> str:
     if not found or os.path.realpath(found) == os.path.realpath(sys.argv[0]):
         raise Failed("starling: the command is nowhere: install the wheel, or say in STARLING where it is")
     return found
+
+
+def has_gpu() -> bool:
+    """Whether workers of this machine can keep a job's state on its GPUs."""
+    said = subprocess.run([program(), "version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    return re.search(r"^gpu .*; [0-9]+ GPUs?: (?!.*no code for it)", said.stdout, re.MULTILINE) is not None
 
 
 def command() -> None:

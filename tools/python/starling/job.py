@@ -316,7 +316,8 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
     checkpoint  folder on storage that all workers reach: the state every `checkpoint_every` steps, from
                 which resume=True (or STARLING_RESUME=1 in the environment) goes on with any number of workers
     keep        how many of the newest checkpoints stay, 1 to 1000; changes no bits
-    isa         "avx2" keeps CPUs with and without AVX-512 in one job; "auto": each its best, and all alike
+    isa         "avx2" keeps CPUs with and without AVX-512 in one job; "cuda" keeps a job's state on GPUs; "auto": of CPUs
+                each its best, and all alike, and "cuda" where the net is on a GPU that workers can use
     threads     processes that compute for each worker, one thread each
     recheck     one micro-batch in so many is computed again by another worker, and the gradients are compared;
                 each worker does so with one in each of its first 32 steps; 0: none

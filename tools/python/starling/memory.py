@@ -1,5 +1,5 @@
-"""The worker's parameters in this process: mapped so that what a script writes into them reaches nobody, and is
-noticed."""
+"""The worker's parameters and gradient in this process. A net on the CPU has the worker's own parameters, mapped so that
+what a script writes into them reaches nobody, and is noticed; a net on another device has a copy of them there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import ctypes
 import mmap
 import os
 import warnings
-from typing import Any, Iterator, Optional
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Iterator, Optional, Sequence
+
+from . import gpu_memory
+from .gpu_memory import CannotMap as CannotMap
 
 PAGE = mmap.PAGESIZE
 PIECE = 1 << 22  # bytes that are compared at once
@@ -90,3 +95,152 @@ class Weights:
         for first, end in written:
             self._own.madvise(mmap.MADV_DONTNEED, first, end - first)
         return None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Of the worker's: a file, where in it the memory begins, and of how many bytes all of it is. Whoever maps it closes
+    the file."""
+
+    file: int
+    gpu: bool
+    offset: int
+    whole: int
+
+    def floats(self, torch: Any, size: int, write: bool) -> Any:
+        """A float32 tensor [size / 4]; of the host's memory a fork of the script's has none of it."""
+        try:
+            if self.gpu:
+                return gpu_memory.floats(torch, self.file, self.offset, size, self.whole, write)
+            memory, first = mapped(self.file, self.offset, size)
+        finally:
+            os.close(self.file)
+        memory.madvise(mmap.MADV_DONTFORK)
+        return floats(torch, memory, first, size)
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Those of a net that a job has, as they lie in the worker's memory: `firsts` and `shapes` of each, in elements, and
+    the device that the net has each on."""
+
+    firsts: "Sequence[int]"
+    shapes: "Sequence[Any]"
+    devices: "Sequence[Any]"
+
+    def views(self, flat: Any) -> "list[Any]":
+        return [flat[first:first + shape.numel()].view(shape) for first, shape in zip(self.firsts, self.shapes)]
+
+
+class Here:
+    """A net on the CPU: it computes with the worker's parameters, and its gradients are put into the worker's memory."""
+
+    def __init__(self, torch: Any, tensors: Tensors, weights: Place, gradient: Place, size: int) -> None:
+        self._weights = Weights(torch, weights.file, weights.offset, size)
+        target = gradient.floats(torch, size, write=True)
+        target.zero_()  # what lies between tensors stays so
+        self.parameters, self.gradients = tensors.views(self._weights.flat), tensors.views(target)
+
+    def renew(self) -> None:
+        """Called before the first pass of a step."""
+
+    def changed(self, everything: bool = False) -> Optional[int]:
+        """See Weights.changed()."""
+        return self._weights.changed(everything)
+
+    def finish(self) -> None:
+        """Called when all gradients of a pass are there: the worker has them when it returns."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Tensors that lie one behind the other and on one device."""
+
+    first: int  # element
+    own: Any
+    theirs: Any  # the worker's
+    made: Any  # the gradient on the device
+    goal: Any  # where the worker wants it: the same, if that is on the device
+
+
+class Elsewhere:
+    """A net on other devices, which has a copy of the parameters there, renewed with each step. Where the worker's lie on
+    the same GPU, nothing passes the host's memory."""
+
+    def __init__(self, torch: Any, tensors: Tensors, weights: Place, gradient: Place, size: int) -> None:
+        self._torch = torch
+        self._pinned: "list[int]" = []
+        self._process = os.getpid()
+        source, target = weights.floats(torch, size, write=False), gradient.floats(torch, size, write=True)
+        target.zero_()
+        if any(device.type == "cuda" for device in tensors.devices):
+            self._pin(*(flat for flat, place in ((source, weights), (target, gradient)) if not place.gpu))
+        self._runs = list(self._made(tensors, source, target))
+        self.parameters, self.gradients = [], []
+        for run, at in zip(self._runs, self._of_runs(tensors)):
+            within = Tensors([tensors.firsts[i] - run.first for i in at], [tensors.shapes[i] for i in at], [])
+            self.parameters += within.views(run.own)
+            self.gradients += within.views(run.made)
+        self._waits_for = {run.own.device for run in self._runs} if gradient.gpu else set()
+
+    @staticmethod
+    def _of_runs(tensors: Tensors) -> "list[list[int]]":
+        """Numbers of the tensors of each run."""
+        return [list(at) for _, at in groupby(range(len(tensors.devices)), lambda i: str(tensors.devices[i]))]
+
+    def _made(self, tensors: Tensors, source: Any, target: Any) -> "Iterator[_Run]":
+        runs = self._of_runs(tensors)
+        begins = [tensors.firsts[at[0]] for at in runs]
+        for at, first, end in zip(runs, begins, [*begins[1:], len(source)]):
+            device = tensors.devices[at[0]]
+            own, goal = self._torch.empty(end - first, device=device), target[first:end]
+            made = goal if goal.device == device else self._torch.zeros(end - first, device=device)
+            yield _Run(first, own, source[first:end], made, goal)
+
+    def _pin(self, *flats: Any) -> None:
+        """Copies from and to pinned memory are eight times as fast; advice only."""
+        for flat in flats:
+            if int(self._torch.cuda.cudart().cudaHostRegister(flat.data_ptr(), 4 * len(flat), 0)) == 0:
+                self._pinned.append(flat.data_ptr())
+
+    def __del__(self) -> None:
+        for at in getattr(self, "_pinned", []) if self._process == os.getpid() else []:  # a fork has no GPU
+            self._torch.cuda.cudart().cudaHostUnregister(at)
+
+    def renew(self) -> None:
+        """Called before the first pass of a step."""
+        with self._torch.no_grad():
+            for run in self._runs:
+                run.own.copy_(run.theirs)
+
+    def changed(self, everything: bool = False) -> Optional[int]:
+        """After a pass: the first element that differs from the worker's, or None. `everything`: also where the worker's
+        lie on another device."""
+        for run in self._runs:
+            if run.own.device == run.theirs.device or everything:
+                at = self._first_difference(run.own, run.theirs.to(run.own.device))
+                if at is not None:
+                    return run.first + at
+        return None
+
+    def _first_difference(self, mine: Any, theirs: Any) -> Optional[int]:
+        """By bits: a NaN is what it is."""
+        mine, theirs = mine.view(self._torch.int32), theirs.view(self._torch.int32)
+        if self._torch.equal(mine, theirs):
+            return None
+        low, high = 0, len(mine)  # the first one lies between
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._torch.equal(mine[low:middle], theirs[low:middle]):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def finish(self) -> None:
+        """Called when all gradients of a pass are there: the worker has them when it returns."""
+        for run in self._runs:
+            if run.made is not run.goal:
+                run.goal.copy_(run.made)
+        for device in self._waits_for:
+            self._torch.cuda.synchronize(device)

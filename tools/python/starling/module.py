@@ -56,6 +56,11 @@ def tensors_of(net: nn.Module) -> list[tuple[str, torch.Tensor]]:
     return [*parameters_of(net), *statistics.of(net)]
 
 
+def on_gpu(net: nn.Module) -> bool:
+    """Whether all that a job has of the net is on CUDA devices."""
+    return all(t.device.type == "cuda" for _, t in tensors_of(net))
+
+
 def parameters_alive() -> "set[int]":
     """The ids of all parameters of this process."""
     return {id(one) for one in gc.get_objects() if issubclass(type(one), nn.Parameter)}
@@ -166,10 +171,15 @@ def _content(t: Any) -> Any:
             return Digest().take(t.detach()).bytes()
         except Opaque:
             return None
+    return _sample(t).cpu().clone()
+
+
+def _sample(t: torch.Tensor) -> torch.Tensor:
+    """Bytes, where the tensor is: all of them, or those of some elements."""
     flat = t.detach().reshape(-1)
     if flat.numel() * flat.element_size() > WHOLE_BYTES:
         flat = flat[::max(1, flat.numel() // SAMPLE)]
-    return flat.contiguous().cpu().clone().view(torch.uint8)
+    return flat.contiguous().view(torch.uint8)
 
 
 class Kept:
@@ -197,6 +207,8 @@ class Kept:
         self._tensors = [places[key] for places, key, _, _ in self._places]  # held, so that no other has its id
         self._known = self._versions()
         self._contents = [_content(t) for t in self._tensors]
+        # A look at a tensor costs a GPU a wait, so those of each one are looked at together.
+        self._together = {device: (at, self._samples(at)) for device, at in self._elsewhere().items()}
         # Beside statistics torch counts passes, which nothing reads where there is a momentum.
         self._counters = [(module.num_batches_tracked, module.num_batches_tracked.clone())
                           for _, module in self._modules
@@ -208,6 +220,22 @@ class Kept:
     def _versions(self) -> list[tuple[int, int]]:
         return [(id(t), t._version) if t is not None else (0, 0)
                 for t in (places.get(key) for places, key, _, _ in self._places)]
+
+    def _elsewhere(self) -> "dict[torch.device, list[int]]":
+        """Tensors with bytes that are not on the CPU, by device."""
+        found: "dict[torch.device, list[int]]" = {}
+        for i, (t, content) in enumerate(zip(self._tensors, self._contents)):
+            if torch.is_tensor(content) and t.device.type != "cpu":
+                found.setdefault(t.device, []).append(i)
+        return found
+
+    def _samples(self, at: "list[int]") -> torch.Tensor:
+        return torch.cat([_sample(self._tensors[i]) for i in at])
+
+    def _as_they_were(self) -> "set[int]":
+        """Of those, the tensors whose content is known to be the same; the others have to be looked at."""
+        return {i for device, (at, before) in self._together.items()
+                if all(self._tensors[i].device == device for i in at) and torch.equal(self._samples(at), before) for i in at}
 
     def _same_content(self, i: int) -> bool:
         known, now = self._contents[i], _content(self._tensors[i])
@@ -240,7 +268,10 @@ class Kept:
         for places, key, tensor, name in self._moving:
             if places.get(key) is not tensor:
                 raise Refused(f"{self.by} has put another tensor in the place of buffer {name}; it may be changed in place")
+        same = self._as_they_were()
         for i, (before, after) in enumerate(zip(self._known, self._versions())):
+            if before == after and i in same:
+                continue
             if not self._as_before(i, before, after):
                 _, key, what, module = self._places[i]
                 owner = dict(self._modules)[module]

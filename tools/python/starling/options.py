@@ -284,10 +284,15 @@ class Options:
     def settle(self, net: Any) -> None:
         """Says how the net's parameters are updated. Raises Refused for an optimizer, schedule or groups that a job
         cannot have, and for a warm-up that is longer than the job."""
+        from . import module
+        from .command import has_gpu
+
         assert self.steps is not None  # counted
         steps = self.steps
         self.updates, self.remarks = update.section(self.optimizer, self.schedule, self.groups, self.clip, steps, net,
                                                     lambda one: _optimizer(one, steps))
+        if self.isa == "auto" and self.updates["kind"] in ("adamw", "adam", "sgd") and module.on_gpu(net) and has_gpu():
+            self.isa = "cuda"  # the same digest, and nothing that grows with the net passes the host's memory
 
     def plain(self) -> "dict[str, Any]":
         """What people compare runs by, after settle()."""

@@ -1,0 +1,176 @@
+"""Scripts whose workers keep weights and sums on a device: the net computes in memory that the worker exports there, and
+the digest is that of the host. Over an emulated device, and over the plugin of GPUs with imitations of CUDA's runtime
+and driver (tests/cuda); the package is the shipped one, with a stand-in for torch that has one GPU."""
+import json
+import os
+import re
+import subprocess
+import sys
+
+from harness import STARLING, Failed, environment, main, require, same, wait_until
+from scripts import HEAD, PATHS, ended, events, result, started, written
+
+FOLDER = os.path.join(os.path.dirname(STARLING), "tests", "cuda")
+GPU = dict(STARLING_PLUGIN=os.path.join(FOLDER, "libstarling_cuda_imitated_plugin.so"), STARLING_CUBLASLT="none",
+           STARLING_LIBCUDA=os.path.join(FOLDER, "libimitated_cuda_driver.so"), STARLING_STAND_IN_CUDA="1")
+ON_GPU = """
+def build_on_gpu():
+    net, data = build()
+    for p in net.parameters():
+        p.data = p.data.to("cuda")
+    return net, data
+
+def loss_on_gpu(net, batch):
+    return loss(net, [one.to("cuda") for one in batch])
+"""
+TRAIN = """
+if __name__ == "__main__":
+    train({loss}, {build}, **{options!r})
+"""
+
+
+def script(place, name, loss="loss", build="build", extra="", **options):
+    return written(place, name, HEAD + ON_GPU + extra + TRAIN.format(loss=loss, build=build, options=options))
+
+
+def on_gpu(place, name, **options):
+    return script(place, name, "loss_on_gpu", "build_on_gpu", **{"isa": "cuda", **options})
+
+
+def job_of(place, path, name, **changes):
+    """The job that the script makes, with other keys."""
+    job = place.path(name)
+    code, said = ended(path, STARLING_WRITE_JOB=job)
+    require(code == 0, said)
+    with open(job) as file:
+        text = file.read()
+    for key, value in changes.items():
+        text = re.sub(rf"^{key} = .*$", f"{key} = {json.dumps(value)}", text, flags=re.M)
+    return written(place, name, text)
+
+
+def copied(job):
+    """Bytes that the bridge has copied in some passes."""
+    run = subprocess.run([STARLING + "-bench", "bridge", "--job", job, "--steps", "10", "--json"], capture_output=True, text=True)
+    require(run.returncode == 0, run.stdout + run.stderr)
+    return json.loads(run.stdout.splitlines()[-1])["copied_bytes"]
+
+
+def on_the_emulated_device_the_digest_is_that_of_the_host_and_nothing_is_copied(place):
+    path = script(place, "plain/train.py", steps=40)
+    wanted = result(path, OUT=place.path("host"))
+    with environment(PYTHONPATH=os.pathsep.join(PATHS), STARLING_PYTHON=sys.executable):
+        job = job_of(place, path, "plain/emulated.toml", isa="emulated")
+        run = place.run(job, "--workers", 3)
+        run.wait_for_step(10)
+        run.kill(run.workers()[0])
+        require(run.end().digest() == wanted, f"{run.digest()}, not {wanted}")
+        require(copied(job) == copied(job_of(place, path, "plain/host.toml")) == 0, "bytes were copied")
+
+
+def a_net_on_a_gpu_has_the_digest_of_the_host_for_any_number_of_workers(place):
+    wanted = result(script(place, "plain/train.py"), OUT=place.path("host"))
+    path = on_gpu(place, "gpu/train.py")
+    for workers in (1, 3):
+        found = result(path, OUT=place.path(f"gpu-{workers}"), WORKERS=str(workers), **GPU)
+        require(found == wanted, f"{workers} workers: {found}, not {wanted}")
+    for name, changes, why in (("host-isa", {"isa": "avx2"}, "the worker on the host"),
+                               ("threads", {"threads": 2}, "two processes in a worker")):
+        found = result(on_gpu(place, f"{name}/train.py", **changes), OUT=place.path(name), **GPU)
+        require(found == wanted, f"{why}: {found}, not {wanted}")
+    found = result(script(place, "net-on-cpu/train.py", isa="cuda"), OUT=place.path("net-on-cpu"), **GPU)
+    require(found == wanted, f"a net on the CPU, whose worker is on the GPU: {found}, not {wanted}")
+
+
+def a_net_on_a_gpu_has_its_workers_there_where_they_can_be(place):
+    def isa_of(path, **variables):
+        job = place.path("job.toml")
+        code, said = ended(path, STARLING_WRITE_JOB=job, **variables)
+        require(code == 0, said)
+        with open(job) as file:
+            return re.search(r'^isa = "(.*)"$', file.read(), flags=re.M)[1]
+
+    there = on_gpu(place, "there/train.py", isa="auto")
+    require(isa_of(there, **GPU) == "cuda", isa_of(there, **GPU))
+    require(isa_of(there, **{**GPU, "STARLING_PLUGIN": place.path("none.so")}) == "auto", "without a plugin")
+    require(isa_of(script(place, "here/train.py"), **GPU) == "auto", "a net on the CPU")
+    own = script(place, "own/train.py", "loss_on_gpu", "build_on_gpu")
+    with open(own) as file:
+        text = file.read().replace("    train(loss_on_gpu, build_on_gpu, ", "    train(loss_on_gpu, build_on_gpu, "
+                                   "optimizer=starling.Elementwise(lambda w, g, m, rate: (w - rate * g, m), moments=1), ")
+    require(isa_of(written(place, "own/train.py", text), **GPU) == "auto", "an optimizer that GPUs have not")
+
+
+def nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported(place):
+    wanted = result(script(place, "plain/train.py"), OUT=place.path("host"))
+    path = on_gpu(place, "gpu/train.py")
+    for name, changes in (("shared", {}), ("refused", dict(STARLING_IMITATION_EXPORT="refused")),
+                          ("no-driver", dict(STARLING_LIBCUDA=place.path("none.so")))):
+        variables = {**GPU, **changes}
+        with environment(PYTHONPATH=os.pathsep.join(PATHS), STARLING_PYTHON=sys.executable, **variables):
+            bytes_copied = copied(job_of(place, path, "gpu/job.toml"))
+        require((bytes_copied > 0) == bool(changes), f"{name}: {bytes_copied} bytes were copied")
+        found = result(path, OUT=place.path(name), WORKERS="2", **variables)
+        require(found == wanted, f"{name}: {found}, not {wanted}")
+
+
+def who_dies_within_a_pass_costs_no_bit(place):
+    """A worker, and a process that computes, each in the middle of a pass, which the script says by a file."""
+    wanted = result(script(place, "plain/train.py", steps=12), OUT=place.path("host"))
+    extra = """
+import signal
+def dies(net, batch):
+    made = loss_on_gpu(net, batch)
+    for path, victim in ((os.environ["CHILD"], os.getpid), (os.environ["WORKER"], os.getppid)):
+        try:
+            if not os.path.exists(os.environ["GO"]):
+                continue
+            open(path, "x").close()
+        except FileExistsError:
+            continue
+        os.kill(victim(), signal.SIGKILL)
+    return made
+"""
+    path = script(place, "gpu/train.py", "dies", "build_on_gpu", extra, isa="cuda", steps=12)
+    out = place.path("gpu")
+    process = started(path, OUT=out, WORKERS="3", CHILD=place.path("child"), WORKER=place.path("worker"), GO=place.path("go"),
+                      **GPU)
+    wait_until(lambda: events(out, "step"), "a step")
+    open(place.path("go"), "x").close()
+    said = "".join(process.communicate())
+    require(process.returncode == 0 and f"RESULT {wanted}" in said, f"{wanted} wanted: {said[-3000:]}")
+    require(os.path.exists(place.path("child")) and os.path.exists(place.path("worker")), "nobody was killed")
+
+
+def what_a_loss_writes_on_a_gpu_is_refused_in_every_pass(place):
+    extra = """
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(2, device="cuda"))
+        self.register_buffer("other", torch.zeros(3, device="cuda"))
+
+def writes(net, batch):
+    if os.path.exists(os.environ["GO"]):
+        {wrong}
+    return loss_on_gpu(net, batch)
+"""
+    for name, wrong, said_of in (
+            ("parameter", "net.bias.data.add_(1.0)", "the loss has changed parameter bias through .data"),
+            ("buffer", "net.seen.data.add_(1.0)", "the loss has changed buffer seen of the Net")):
+        path = script(place, f"{name}/train.py", "writes", "build_on_gpu", extra.format(wrong=wrong), isa="cuda", steps=100000)
+        out, go = place.path(f"{name}/out"), place.path(f"{name}/go")
+        process = started(path, OUT=out, GO=go, **GPU)
+        wait_until(lambda: len(events(out, "step")) > 2 or process.poll() is not None, "steps")
+        open(go, "x").close()
+        said = "".join(process.communicate())
+        require(process.returncode == 2 and said_of in said, said[-3000:])
+    moved = extra.format(wrong="net.seen.data = torch.zeros(2)")  # what the buffer holds is the same
+    result(script(place, "moved/train.py", "writes", "build_on_gpu", moved, isa="cuda"), OUT=place.path("moved/out"),
+           GO=place.folder, **GPU)
+
+
+main(on_the_emulated_device_the_digest_is_that_of_the_host_and_nothing_is_copied,
+     a_net_on_a_gpu_has_the_digest_of_the_host_for_any_number_of_workers,
+     a_net_on_a_gpu_has_its_workers_there_where_they_can_be, nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported, who_dies_within_a_pass_costs_no_bit,
+     what_a_loss_writes_on_a_gpu_is_refused_in_every_pass)
