@@ -9,8 +9,8 @@ root=${self%/tools/*}
 readonly no_gpu=77
 
 # ---- The stages: seconds at most, what they show, and the figures without which a stage has not run --------
-stages=(facts model same speed kernels tune grid train kill nccl transport torch sanitizer)
-declare -A limit_of=([facts]=90 [grid]=150 [sanitizer]=300 [model]=25 [same]=60 [speed]=120 [kernels]=90 [tune]=120 [torch]=300
+stages=(facts model same speed kernels tune grid train kill nccl transport torch script sanitizer)
+declare -A limit_of=([facts]=60 [grid]=120 [sanitizer]=300 [model]=25 [same]=60 [speed]=120 [kernels]=90 [tune]=120 [torch]=220 [script]=180
   [train]=120 [kill]=120 [nccl]=60 [transport]=120)
 readonly rehearsable=" train kill nccl transport "  # without a GPU, too; each starts processes, of which none may be left
 declare -A about=(
@@ -23,6 +23,7 @@ declare -A about=(
   [kernels]="the time of each kernel of a micro-batch (ncu), beside what it takes at least"
   [tune]="starling-bench device --tune: which algorithms of cuBLASLt are fastest; tokens/s with them"
   [torch]="the same model in PyTorch (torch.compile, bf16, flash attention), deterministic or not"
+  [script]="transformers' GPT-2 124M by a script: a job of 1 and of 2 workers on the card beside a loop of PyTorch"
   [train]="300 steps of a small GPT by one worker and by three on the one card: the same digest"
   [kill]="the same run while one of three workers is killed (kill -9): who notices when; the same digest"
   [nccl]="transport_times: communicators of two processes on the one card, made, used, given up: times, and nothing is left"
@@ -30,7 +31,7 @@ declare -A about=(
 )
 declare -A needed=(
   [facts]="card driver starling" [grid]="cases" [sanitizer]="memcheck_errors racecheck_hazards"
-  [model]="checks" [same]="lines" [speed]="lines" [kernels]="micro_batch_ms" [tune]="plans tokens_per_s" [torch]="tokens_per_s" [train]="digest steps"
+  [model]="checks" [same]="lines" [speed]="lines" [kernels]="micro_batch_ms" [tune]="plans tokens_per_s" [torch]="tokens_per_s" [script]="digest tokens_per_s plain_tokens_per_s" [train]="digest steps"
   [kill]="kills guard_ms commit_ms" [nccl]="making_ms cycles" [transport]="kills device_steps commit_ms"
 )
 
@@ -285,6 +286,33 @@ stage_torch() {
     figure "${name[$mode]}" "$best"
     say "$mode: $best tokens/s${ours:+, of which Starling has $(awk -v a="$ours" -v b="$best" 'BEGIN { printf "%.2f", a / b }')}"
   done
+}
+
+# PyTorch's own algorithms, those that repeat themselves, and a job, which computes with the latter.
+stage_script() {
+  python_or_skip
+  local name digest="" found best status options
+  local -A of=([plain]="--plain" [deterministic]="--plain --deterministic" [job]="" [two]="--workers 2")
+  export STARLING=$starling PYTHONPATH=$root/tools/python${PYTHONPATH:+:$PYTHONPATH} HF_HUB_OFFLINE=1
+  for name in plain deterministic job two; do
+    status=0 options=${of[$name]}
+    [[ $options = --plain* ]] || options+=" --out $work/$name"
+    # shellcheck disable=SC2086  # several arguments
+    json_of "$python" "$root/tools/gpu_script.py" $options || status=$?
+    [ $status -ne $no_gpu ] || skip "$(last_line "$work/output")"
+    [ $status -eq 0 ] || give_up "gpu_script.py $options, exit code $status: $(last_line "$work/output")"
+    best=$(field tokens_per_s "$(cat "$work/lines")")
+    [ -n "$best" ] || give_up "gpu_script.py $options measured nothing"
+    found=$(field digest "$(cat "$work/lines")")
+    case $name in
+      plain) figure plain_tokens_per_s "$best" ;;
+      deterministic) figure deterministic_tokens_per_s "$best" && say "plain PyTorch, deterministic: $best tokens/s" ;;
+      job) figure tokens_per_s "$best" && say "a job: $best tokens/s" && digest=$found ;;
+      two) [[ -n $digest && $found = "$digest" ]] || give_up "digest of 1 worker $digest, of 2 $found" ;;
+    esac
+  done
+  figure digest "$digest"
+  say "digest $digest of 1 and 2 workers"
 }
 
 # Widths with which the card's own kernels run; the emulated device computes on the CPU.

@@ -14,7 +14,7 @@ BUILD = os.path.dirname(STARLING)
 FAKE_NCCL = os.path.join(BUILD, "tests", "nccl", "libfake_nccl.so")
 PLUGIN = os.path.join(BUILD, "tests", "cuda", "libstarling_cuda_imitated_plugin.so")
 FIXTURES = os.path.join(SOURCE, "tests", "fixtures")
-STAGES = ["facts", "model", "same", "speed", "kernels", "tune", "grid", "train", "kill", "nccl", "transport", "torch", "sanitizer"]
+STAGES = ["facts", "model", "same", "speed", "kernels", "tune", "grid", "train", "kill", "nccl", "transport", "torch", "script", "sanitizer"]
 
 # ---- Stand-ins, each a shell script -------------------------------------------------------------------------
 NVIDIA_SMI = """
@@ -42,6 +42,8 @@ done
 PYTHON = """
 case "$*" in
   *--ceilings*) echo '{"name": "ceilings", "torch": "2.11.0", "cuda": "13.0", "nccl": "2.28.9", "copy_gb_per_s": 3000.5, "product_tflop_per_s": 790.0}' ;;
+  *gpu_script*--plain*) echo '{"what": "plain PyTorch", "tokens_per_s": 150000}' ;;
+  *gpu_script*) echo '{"what": "a job of Starling", "tokens_per_s": 140000, "digest": "cafe"}' ;;
   *--deterministic*) echo '{"name": "gpt2-124m", "sequences": 16, "micro_tokens_per_s": 350000}' ;;
   *cudnn*) echo '{"name": "gpt2-124m", "sequences": 16, "micro_tokens_per_s": 390000}' ;;
   *gpu_torch*) echo '{"name": "gpt2-124m", "sequences": 16, "micro_tokens_per_s": 400000}' ;;
@@ -87,7 +89,7 @@ class Machine:
         self.bundle, self.path, self.out = (os.path.join(self.root, name) for name in ("bundle", "path", "out"))
         for folder in ("tools/bench", "tests/fixtures", "docs"):
             os.makedirs(os.path.join(self.bundle, folder))
-        for name in ("gpu_check.sh", "gpu_torch.py", "verify_ledger.py", "bench/kill_times.py", "bench/compare_pytorch.py",
+        for name in ("gpu_check.sh", "gpu_torch.py", "gpu_script.py", "verify_ledger.py", "bench/kill_times.py", "bench/compare_pytorch.py",
                      "bench/gpu_kernels.py", "bench/gpu_roofline.py"):
             shutil.copy(os.path.join(SOURCE, "tools", name), os.path.join(self.bundle, "tools", name))
         shutil.copy(place.path("text.txt"), os.path.join(self.bundle, "docs", "text.md"))
@@ -172,6 +174,7 @@ def all_stages_run_and_their_figures_arrive(place):
               "model": {"checks": 3, "device_fp16": "cuda 9.0, 132 SMs"}, "same": {"hash_16": "cafe16", "hash_32": "cafe32", "lines": 2}, "speed": {"tokens_per_s": 420000},
               "kernels": {"micro_batch_ms": 3.0}, "tune": {"plans": 1, "tokens_per_s": 420000},
               "torch": {"tokens_per_s": 400000, "cudnn_tokens_per_s": 390000, "deterministic_tokens_per_s": 350000},
+              "script": {"digest": "cafe", "tokens_per_s": 140000, "plain_tokens_per_s": 150000},
               "train": {"steps": 300}, "kill": {"kills": 2},
               "nccl": {"making_first_ms": 900.5, "making_ms": 305.0, "abort_ms": 305.0, "cycles": 15},
               "transport": {"kills": 2, "path": "nccl 2.28.9, NVLS off, RAS off, PXN off, cuMem by default, "
@@ -187,7 +190,7 @@ def all_stages_run_and_their_figures_arrive(place):
     require(0 < kill["guard_ms"] <= kill["commit_ms"] + 50 and train["loss_last_w1"] < train["loss_first_w1"], f"{kill}")
     transport = results["transport"]["figures"]
     require(transport["device_steps"] > 50 and transport["device_again"] > 0 and transport["digest"] != kill["digest"], f"{transport}")
-    require("13 ok, 0 failed, 0 skipped" in machine.text(), machine.text())
+    require("14 ok, 0 failed, 0 skipped" in machine.text(), machine.text())
 
 
 def stages_are_chosen_and_run_in_their_order(place):

@@ -68,7 +68,9 @@ find "$out/examples" -name __pycache__ -prune -exec rm -rf {} +
 mkdir -p "$out/docs" "$out/tools/bench"
 cp README.md CHANGELOG.md LICENSE NOTICE "$out/"
 cp docs/*.md "$out/docs/"
-cp tools/gpu_check.sh tools/gpu_torch.py tools/verify_ledger.py "$out/tools/"
+cp tools/gpu_check.sh tools/gpu_{torch,script}.py tools/verify_ledger.py "$out/tools/"
+mkdir -p "$out/tools/python/starling"
+cp tools/python/starling/*.py "$out/tools/python/starling/"
 cp tools/bench/{kill_times,compare_pytorch,gpu_roofline,gpu_kernels}.py "$out/tools/bench/"
 programs_there() { find "$out/bin" "$out/lib/starling" -type f 2>/dev/null | sort; }
 
