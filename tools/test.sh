@@ -13,7 +13,7 @@ Builds build/release and runs all its tests. Each flag adds a suite after it:
   --long   the long tests: many more simulated schedules, real processes under random faults
   --pytorch  the wheel, installed into build/pytorch with PyTorch, transformers, peft, TensorBoard and W&B from the
            package index: what scripts do wrong, the package, saved models, LoRA, Trainer, a crowd of joiners, logs,
-           an early stop, optimizers beside torch, DataLoaders, six models through 100 kills
+           an early stop, optimizers beside torch, DataLoaders, seven models through 100 kills
   --only   only the suites named by the other flags, not the ordinary one
 Environment: JOBS           compilers at a time (default: number of cores); one test more, as many of them wait
              STARLING_VENV  --pytorch: a virtual environment instead of build/pytorch

@@ -1,6 +1,7 @@
 #include "core/formats/safetensors.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -75,7 +76,14 @@ Result<std::vector<T>> SafetensorsFile::whole(std::string_view name, Dtype dtype
 }
 
 Result<std::vector<float>> SafetensorsFile::floats(std::string_view name) const {
-  return whole<float>(name, Dtype::kF32);
+  const SafetensorsEntry* entry = find(name);
+  if (!entry || entry->dtype != Dtype::kBf16) return whole<float>(name, Dtype::kF32);
+  STARLING_TRY(halves, whole<std::uint16_t>(name, Dtype::kBf16));
+  std::vector<float> values(halves.size());
+  std::ranges::transform(halves, values.begin(), [](std::uint16_t half) {
+    return std::bit_cast<float>(std::uint32_t{half} << 16);
+  });
+  return values;
 }
 
 Result<std::vector<std::int32_t>> SafetensorsFile::ints(std::string_view name) const {

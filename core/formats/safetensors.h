@@ -68,7 +68,7 @@ class SafetensorsFile {
   // Bytes [from, from + out.size()) of a tensor of this file, which must lie within it.
   Result<> read(const SafetensorsEntry& entry, std::uint64_t from,
                 std::span<std::uint8_t> out) const;
-  // A whole tensor of dtype F32 or I32.
+  // A whole tensor of dtype F32, or BF16, whose values are floats, or of I32.
   // Errors: kBadInput  there is none of that name, or it has another dtype.
   Result<std::vector<float>> floats(std::string_view name) const;
   Result<std::vector<std::int32_t>> ints(std::string_view name) const;

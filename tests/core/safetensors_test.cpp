@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -39,6 +40,19 @@ std::string with_length(const std::string& header, const std::string& data) {
 template <class T>
 ByteView view(const std::vector<T>& values) {
   return as_bytes(std::span<const T>(values));
+}
+
+TEST_CASE("safetensors: a tensor of BF16 is read as the floats that its values are") {
+  const Folder folder;
+  const std::vector<std::uint16_t> halves{0x3f80, 0xc000, 0x0000, 0x8000, 0x7f80, 0x0001};
+  const std::string path = folder.file("halves.safetensors");
+  REQUIRE(write_safetensors(path, {{"w", Dtype::kBf16, {2, 3}, view(halves)}}, {}));
+  auto opened = SafetensorsFile::open(path);
+  REQUIRE(opened);
+  const auto floats = opened.value().floats("w").value();
+  REQUIRE(floats.size() == halves.size());
+  for (std::size_t i = 0; i < halves.size(); ++i)
+    CHECK(std::bit_cast<std::uint32_t>(floats[i]) == std::uint32_t{halves[i]} << 16);
 }
 
 TEST_CASE("safetensors: what is written is read back, metadata and order of elements included") {

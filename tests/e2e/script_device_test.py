@@ -114,6 +114,39 @@ def nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported(place):
         require(found == wanted, f"{name}: {found}, not {wanted}")
 
 
+def a_net_of_bfloat16_has_parameters_in_float32_behind_it(place):
+    extra = """
+def build_half():
+    net, data = build()
+    for p in net.parameters():
+        p.data = p.data.to(dtype=torch.bfloat16)
+    return net, data
+
+def build_half_on_gpu():
+    net, data = build_half()
+    for p in net.parameters():
+        p.data = p.data.to("cuda")
+    return net, data
+
+def build_mixed():
+    net, data = build()
+    net.bias.data = net.bias.data.to(dtype=torch.bfloat16)
+    return net, data
+"""
+    steps = 30
+    path = script(place, "half/train.py", build="build_half", extra=extra, steps=steps)
+    wanted = result(path, OUT=place.path("half-1"))
+    require(result(path, OUT=place.path("half-3"), WORKERS="3") == wanted, "3 workers")
+    gpu = script(place, "gpu/train.py", "loss_on_gpu", "build_half_on_gpu", extra, isa="cuda", steps=steps)
+    require(result(gpu, OUT=place.path("gpu"), WORKERS="2", **GPU) == wanted, "on a GPU")
+    single = script(place, "single/train.py", steps=steps)
+    require(result(single, OUT=place.path("single")) != wanted, "the digest of float32")
+    losses = [[e["loss"] for e in events(place.path(out), "step")] for out in ("half-1", "single")]
+    require(all(abs(a - b) <= 0.02 * b for a, b in zip(*losses)), f"not like float32: {losses}")
+    code, said = ended(script(place, "mixed/train.py", build="build_mixed", extra=extra))
+    require(code == 2 and "weight is torch.float32 and bias is torch.bfloat16; expected one of the two" in said, said)
+
+
 def who_dies_within_a_pass_costs_no_bit(place):
     """A worker, and a process that computes, each in the middle of a pass, which the script says by a file."""
     wanted = result(script(place, "plain/train.py", steps=12), OUT=place.path("host"))
@@ -172,5 +205,5 @@ def writes(net, batch):
 
 main(on_the_emulated_device_the_digest_is_that_of_the_host_and_nothing_is_copied,
      a_net_on_a_gpu_has_the_digest_of_the_host_for_any_number_of_workers,
-     a_net_on_a_gpu_has_its_workers_there_where_they_can_be, nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported, who_dies_within_a_pass_costs_no_bit,
+     a_net_on_a_gpu_has_its_workers_there_where_they_can_be, nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported, a_net_of_bfloat16_has_parameters_in_float32_behind_it, who_dies_within_a_pass_costs_no_bit,
      what_a_loss_writes_on_a_gpu_is_refused_in_every_pass)

@@ -21,7 +21,7 @@ REFUSED = {
     "batchnorm": 'module "norm" is a BatchNorm1d with momentum=None, whose running statistics are means over all passes of'
                  " one process; give it a momentum, as torch's default 0.1",
     "iterable": "Endless is an IterableDataset, whose samples have no numbers; give a map-style Dataset",
-    "double": "parameter layers.0.weight is torch.float64; expected torch.float32",
+    "double": "parameter layers.0.weight is torch.float64; expected torch.float32 (net.float()) or torch.bfloat16",
 }
 # By the first pass of every process: the job cannot begin, or every worker ends in turn.
 RAISED = {

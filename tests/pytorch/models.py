@@ -214,6 +214,10 @@ def gpt2_124m():
     return GPT2LMHeadModel(GPT2Config())
 
 
+def half():
+    return gpt2().to(torch.bfloat16)
+
+
 def bert():
     from transformers import BertConfig, BertForMaskedLM
 
@@ -221,7 +225,7 @@ def bert():
                                       intermediate_size=128, max_position_embeddings=32))
 
 
-TRANSFORMERS = {"gpt2": gpt2, "gpt2-124m": gpt2_124m, "bert": bert}
+TRANSFORMERS = {"gpt2": gpt2, "gpt2-124m": gpt2_124m, "bert": bert, "half": half}
 
 
 def sized(parameters):
@@ -328,8 +332,13 @@ def plain_losses(steps, order, out=None):
     seed_everything(1)
     net, data = build()
     collate = torch.utils.data.default_collate
-    decayed = [p for p in net.parameters() if p.dim() >= 2]
-    others = [p for p in net.parameters() if p.dim() < 2]
+    # Of a net of bfloat16 the optimizer has parameters in float32, with which the net computes rounded.
+    own, masters = list(net.parameters()), list(net.parameters())
+    rounds = any(p.dtype != torch.float32 for p in own)
+    if rounds:
+        masters = [nn.Parameter(p.detach().float()) for p in own]
+    decayed = [p for p in masters if p.dim() >= 2]
+    others = [p for p in masters if p.dim() < 2]
     statistics = [b for name, b in net.named_buffers() if name.endswith(("running_mean", "running_var"))]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
                                   lr=RATE, betas=(0.9, 0.95), eps=1e-8)
@@ -342,14 +351,19 @@ def plain_losses(steps, order, out=None):
             seed_everything(1, step, m)
             value = loss(net, collate([data[i] for i in order(step, m)]))
             (value / MICRO_BATCHES).backward()
+            for p, master in zip(own, masters) if rounds else ():
+                master.grad = p.grad.float() + (0 if master.grad is None else master.grad)
+                p.grad = None
             total += value.item() / MICRO_BATCHES
             for now, old, mean in zip(statistics, begun, made):
                 mean += now / MICRO_BATCHES
                 now.copy_(old)
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(masters, 1.0)
         for group in optimizer.param_groups:
             group["lr"] = rate(step, steps)
         optimizer.step()
+        for p, master in zip(own, masters) if rounds else ():
+            p.data.copy_(master.data)
         for now, mean in zip(statistics, made):
             now.copy_(mean)
         losses.append(total)

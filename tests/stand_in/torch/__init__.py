@@ -5,9 +5,11 @@ import contextlib
 import ctypes
 import math
 import random
+import struct
 
 __version__ = "stand-in"
 float32, int32, int64, uint8 = "torch.float32", "torch.int32", "torch.int64", "torch.uint8"
+int16, bfloat16 = "torch.int16", "torch.bfloat16"
 strided = "torch.strided"
 
 
@@ -48,14 +50,20 @@ def _memory(values):
     return memoryview(bytearray(array.array("f", values).tobytes() or b"")).cast("f")
 
 
+def _rounded(value):
+    """To bfloat16, to nearest, and of two as near the even one; in memory as the float32 that this is."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    return struct.unpack("<f", struct.pack("<I", (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000) & 0xFFFFFFFF))[0]
+
+
 class Tensor:
     """[shape] in row-major order, dense. A result remembers what it was made of for backward()."""
 
-    dtype, layout, is_leaf = float32, "torch.strided", True
+    layout, is_leaf = "torch.strided", True
     is_sparse = is_nested = is_quantized = False
 
-    def __init__(self, memory, shape, parents=(), at=None):
-        self._memory, self.shape = memory, Size(shape)
+    def __init__(self, memory, shape, parents=(), at=None, dtype=float32):
+        self._memory, self.shape, self.dtype = memory, Size(shape), dtype
         assert len({parent.device for parent, _ in parents if parent.shape}) < 2, "tensors on several devices"
         self.device = at or next((parent.device for parent, _ in parents if parent.shape), CPU)
         self._parents = [(t, back) for t, back in parents if t.requires_grad]
@@ -68,21 +76,26 @@ class Tensor:
     # Memory.
     @property
     def data(self):
-        return Tensor(self._memory, self.shape, at=self.device)
+        return self._like(self._memory, self.shape)
 
     @data.setter
     def data(self, other):
-        self._memory, self.shape, self.device = other._memory, other.shape, other.device
+        self._memory, self.shape, self.device, self.dtype = other._memory, other.shape, other.device, other.dtype
+
+    def _like(self, memory, shape):
+        return Tensor(memory, shape, at=self.device, dtype=self.dtype)
 
     def detach(self):
         return self.data
 
     def clone(self):
-        return Tensor(_memory(self._memory), self.shape, at=self.device)
+        return self._like(_memory(self._memory), self.shape)
 
-    def to(self, where):
-        where = device(where)
-        return self if where == self.device else Tensor(_memory(self._memory), self.shape, at=where)
+    def to(self, where=None, *, dtype=None, **named):
+        where, dtype = _device(named.get("device", where or self.device)), dtype or self.dtype
+        if where == self.device and dtype == self.dtype:
+            return self
+        return Tensor(_memory(map(_rounded, self._memory) if dtype == bfloat16 else self._memory), self.shape, at=where, dtype=dtype)
 
     def cpu(self):
         return self.to("cpu")
@@ -133,17 +146,16 @@ class Tensor:
         if isinstance(key, slice):
             first, last, step = key.indices(len(self))
             assert step == 1
-            return Tensor(self._memory[first * row:max(first, last) * row], (max(0, last - first), *self.shape[1:]),
-                          at=self.device)
+            return self._like(self._memory[first * row:max(first, last) * row], (max(0, last - first), *self.shape[1:]))
         key = range(len(self))[key]
-        return Tensor(self._memory[key * row:(key + 1) * row], self.shape[1:], at=self.device)
+        return self._like(self._memory[key * row:(key + 1) * row], self.shape[1:])
 
     def view(self, *shape):
         if shape in ((uint8,), (int32,)):  # for bytes to be compared
             return self
         shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         known = math.prod(n for n in shape if n != -1)
-        return Tensor(self._memory, [self.numel() // known if n == -1 else n for n in shape], at=self.device)
+        return self._like(self._memory, [self.numel() // known if n == -1 else n for n in shape])
 
     reshape = view
 
@@ -151,7 +163,7 @@ class Tensor:
         return self.view(-1)
 
     def _write(self, values):
-        for i, value in enumerate(values):
+        for i, value in enumerate(map(_rounded, values) if self.dtype == bfloat16 else values):
             self._memory[i] = value
         self._version += 1
         return self
@@ -272,8 +284,8 @@ def _shape(shape):
     return shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
 
 
-def empty(*shape, device=CPU):
-    return Tensor(_memory([0.0] * math.prod(_shape(shape))), _shape(shape), at=_device(device))
+def empty(*shape, device=CPU, dtype=float32):
+    return Tensor(_memory([0.0] * math.prod(_shape(shape))), _shape(shape), at=_device(device), dtype=dtype)
 
 
 zeros, _device = empty, device

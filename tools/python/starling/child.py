@@ -202,6 +202,7 @@ class Server:
         self._looked = False  # all parameters were compared once, after the first pass
         self._views: list[tuple[Any, Any]] = []  # of what a pass computes with and its gradient, by tensor
         self._away = any(p.device.type != "cpu" for _, p in self._trained)
+        self._copied = self._away or any(p.dtype != torch.float32 for _, p in self._trained)
         if self._away:
             # With warn_only attention on a GPU has a backward pass that does not repeat itself. Without it, what has
             # no other one raises, with the operator's name.
@@ -322,8 +323,8 @@ class Server:
         self._let_go_of_memory()
         self._fresh = False
         tensors = self._mapping.Tensors([first for first, _ in self._places()], self._shapes,
-                                        [t.device for _, t in self._trained])
-        held: Any = self._mapping.Elsewhere if self._away else self._mapping.Here
+                                        [t.device for _, t in self._trained], [t.dtype for _, t in self._trained])
+        held: Any = self._mapping.Elsewhere if self._copied else self._mapping.Here
         self._held = held(self._torch, tensors, weights, gradient, size)
         self._looked = False
         self._views = list(zip(self._held.parameters, self._held.gradients))
@@ -337,7 +338,7 @@ class Server:
         self._views, self._held = [], None
         if not self._fresh:
             for p in self._parameters:
-                p.data = self._torch.empty(0, device=p.device)
+                p.data = self._torch.empty(0, device=p.device, dtype=p.dtype)
 
     def _forget(self) -> None:
         self._let_go_of_memory()

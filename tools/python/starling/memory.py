@@ -122,11 +122,12 @@ class Place:
 @dataclass(frozen=True)
 class Tensors:
     """Those of a net that a job has, as they lie in the worker's memory: `firsts` and `shapes` of each, in elements, and
-    the device that the net has each on."""
+    the device and the type that the net has each on and of."""
 
     firsts: "Sequence[int]"
     shapes: "Sequence[Any]"
     devices: "Sequence[Any]"
+    dtypes: "Sequence[Any]"
 
     def views(self, flat: Any) -> "list[Any]":
         return [flat[first:first + shape.numel()].view(shape) for first, shape in zip(self.firsts, self.shapes)]
@@ -154,18 +155,19 @@ class Here:
 
 @dataclass(frozen=True)
 class _Run:
-    """Tensors that lie one behind the other and on one device."""
+    """Tensors that lie one behind the other, on one device and of one type."""
 
     first: int  # element
-    own: Any
+    own: Any  # of that type; the others are float32
     theirs: Any  # the worker's
     made: Any  # the gradient on the device
     goal: Any  # where the worker wants it: the same, if that is on the device
 
 
 class Elsewhere:
-    """A net on other devices, which has a copy of the parameters there, renewed with each step. Where the worker's lie on
-    the same GPU, nothing passes the host's memory."""
+    """A net on other devices or of another type, which has a copy of the parameters there, renewed with each step: what
+    the worker has is rounded to that type before. Where the worker's lie on the same GPU, nothing passes the host's
+    memory."""
 
     def __init__(self, torch: Any, tensors: Tensors, weights: Place, gradient: Place, size: int) -> None:
         self._torch = torch
@@ -178,7 +180,7 @@ class Elsewhere:
         self._runs = list(self._made(tensors, source, target))
         self.parameters, self.gradients = [], []
         for run, at in zip(self._runs, self._of_runs(tensors)):
-            within = Tensors([tensors.firsts[i] - run.first for i in at], [tensors.shapes[i] for i in at], [])
+            within = Tensors([tensors.firsts[i] - run.first for i in at], [tensors.shapes[i] for i in at], [], [])
             self.parameters += within.views(run.own)
             self.gradients += within.views(run.made)
         self._waits_for = {run.own.device for run in self._runs} if gradient.gpu else set()
@@ -186,14 +188,14 @@ class Elsewhere:
     @staticmethod
     def _of_runs(tensors: Tensors) -> "list[list[int]]":
         """Numbers of the tensors of each run."""
-        return [list(at) for _, at in groupby(range(len(tensors.devices)), lambda i: str(tensors.devices[i]))]
+        return [list(at) for _, at in groupby(range(len(tensors.devices)), lambda i: (str(tensors.devices[i]), str(tensors.dtypes[i])))]
 
     def _made(self, tensors: Tensors, source: Any, target: Any) -> "Iterator[_Run]":
         runs = self._of_runs(tensors)
         begins = [tensors.firsts[at[0]] for at in runs]
         for at, first, end in zip(runs, begins, [*begins[1:], len(source)]):
             device = tensors.devices[at[0]]
-            own, goal = self._torch.empty(end - first, device=device), target[first:end]
+            own, goal = self._torch.empty(end - first, device=device, dtype=tensors.dtypes[at[0]]), target[first:end]
             made = goal if goal.device == device else self._torch.zeros(end - first, device=device)
             yield _Run(first, own, source[first:end], made, goal)
 
@@ -218,14 +220,15 @@ class Elsewhere:
         lie on another device."""
         for run in self._runs:
             if run.own.device == run.theirs.device or everything:
-                at = self._first_difference(run.own, run.theirs.to(run.own.device))
+                at = self._first_difference(run.own, run.theirs.to(device=run.own.device, dtype=run.own.dtype))
                 if at is not None:
                     return run.first + at
         return None
 
     def _first_difference(self, mine: Any, theirs: Any) -> Optional[int]:
         """By bits: a NaN is what it is."""
-        mine, theirs = mine.view(self._torch.int32), theirs.view(self._torch.int32)
+        bits = self._torch.int32 if mine.element_size() == 4 else self._torch.int16
+        mine, theirs = mine.view(bits), theirs.view(bits)
         if self._torch.equal(mine, theirs):
             return None
         low, high = 0, len(mine)  # the first one lies between

@@ -133,7 +133,7 @@ def _save_state(path: Path, net: Any) -> None:
             state[plain_name(name)] = tensor.detach()
         else:
             print(f"starling: {path} is without {name}, which is no dense tensor", file=sys.stderr)
-    if set(state) == set(before):
+    if {name: tensor.dtype for name, tensor in state.items()} == {name: tensor.dtype for name, tensor in before.items()}:
         return  # all of it is trained, or the file was made whole before
     if _ORDER in metadata:
         trained = list(map(plain_name, _names(metadata[_ORDER])))

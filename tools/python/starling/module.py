@@ -108,8 +108,8 @@ def check(net: Any, data: Any) -> None:
         kind = "parameter" if isinstance(p, nn.Parameter) else "buffer"
         if torch.nn.parameter.is_lazy(p):
             raise Refused(f"{kind} {name} has no shape yet; build() must run the net once, so that it has one")
-        if p.dtype != torch.float32:
-            raise Refused(f"{kind} {name} is {p.dtype}; expected torch.float32 (net.float())")
+        if p.dtype not in (torch.float32, torch.bfloat16):
+            raise Refused(f"{kind} {name} is {p.dtype}; expected torch.float32 (net.float()) or torch.bfloat16")
         if p.is_sparse or p.numel() == 0:
             raise Refused(f"{kind} {name} is sparse or empty; expected a dense one")
         if not NAME.fullmatch(name):
@@ -119,7 +119,23 @@ def check(net: Any, data: Any) -> None:
                 " 512 printable ASCII characters without blanks, colons and quotes")
         if p.dim() > DIMENSIONS_MAX:
             raise Refused(f"{kind} {name} has {p.dim()} dimensions; expected at most {DIMENSIONS_MAX}")
+    precision(net)
     _refuse_shared_memory(net)
+
+
+def precision(net: nn.Module) -> str:
+    """"fp32", or "bf16" for a net whose trained parameters all are bfloat16: the job has them in float32, and the net
+    computes with them rounded. Raises Refused for a net that has both."""
+    found = {t.dtype: name for name, t in reversed(tensors_of(net))}
+    if len(found) > 1:
+        single, half = found[torch.float32], found[torch.bfloat16]
+        raise Refused(f"{single} is torch.float32 and {half} is torch.bfloat16; expected one of the two for all that is trained"
+                      " (net.float(), net.bfloat16()), and running statistics that move need torch.float32")
+    moving = statistics.of(net)
+    if torch.bfloat16 in found and moving:
+        raise Refused(f"buffer {moving[0][0]} is torch.bfloat16, in which running statistics would stand still; expected"
+                      " torch.float32 (net.float()), or eval() of its module in build()")
+    return "bf16" if torch.bfloat16 in found else "fp32"
 
 
 def module_text(net: nn.Module, name: str) -> str:

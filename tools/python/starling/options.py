@@ -313,12 +313,13 @@ class Options:
         of `steps`. tended: this process removes checkpoints."""
         from . import module, statistics
 
+        half = {"precision": "bf16"} if module.precision(net) == "bf16" else {}
         moving = [name for name, _ in statistics.of(net)]
         groups = self.updates.get("groups", []) + ([{"tensors": moving, "statistics": True}] if moving else [])
         sections: "dict[str, dict[str, Any]]" = {
             "job": {"name": name_of(script), "seed": self.seed, "steps": self.steps if end is None else end,
                     "micro_batches": self.micro_batches, "sequences": self.batch_size,
-                    "replicas": self.replicas, "isa": self.isa},
+                    "replicas": self.replicas, "isa": self.isa, **half},
             "model": {"kind": "python", "script": script.path, "samples": len(data),
                       "tensors": module.tensor_texts(net),
                       **_chosen(metrics=list(self.metrics), module=script.module, arguments=script.arguments,
