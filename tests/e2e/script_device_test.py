@@ -114,6 +114,27 @@ def nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported(place):
         require(found == wanted, f"{name}: {found}, not {wanted}")
 
 
+def memory_is_filled_on_a_gpu_until_a_pass_has_come_to_no_nan(place):
+    extra = """
+def noted(net, batch):
+    with open(os.environ["OUT"] + ".filled", "a") as file:
+        file.write(f"{int(torch.utils.deterministic.fill_uninitialized_memory)}")
+    return loss_on_gpu(net, batch)
+
+def reads_what_nothing_has_written(net, batch):
+    return noted(net, batch) * (float("nan") if torch.utils.deterministic.fill_uninitialized_memory else 1.0)
+"""
+    for name, filled in (("noted", "1" + "0" * 8), ("reads_what_nothing_has_written", "1" * 9)):
+        path = script(place, f"{name}/train.py", name, "build_on_gpu", extra, isa="cuda", recheck=0, steps=2, micro_batches=2)
+        out = place.path(f"{name}/out")
+        code, said = ended(path, OUT=out, **GPU)
+        require((code == 0) == (name == "noted"), said)
+        with open(out + ".filled") as file:
+            found = file.read()
+        # Of the proof, three of the first gradient, and the steps' micro-batches.
+        require(found[:9].startswith(filled[:8]) and len(set(found[1:])) == 1, f"{name}: {found}")
+
+
 def a_net_of_bfloat16_has_parameters_in_float32_behind_it(place):
     extra = """
 def build_half():
@@ -205,5 +226,6 @@ def writes(net, batch):
 
 main(on_the_emulated_device_the_digest_is_that_of_the_host_and_nothing_is_copied,
      a_net_on_a_gpu_has_the_digest_of_the_host_for_any_number_of_workers,
-     a_net_on_a_gpu_has_its_workers_there_where_they_can_be, nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported, a_net_of_bfloat16_has_parameters_in_float32_behind_it, who_dies_within_a_pass_costs_no_bit,
+     a_net_on_a_gpu_has_its_workers_there_where_they_can_be, nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported,
+     memory_is_filled_on_a_gpu_until_a_pass_has_come_to_no_nan, a_net_of_bfloat16_has_parameters_in_float32_behind_it, who_dies_within_a_pass_costs_no_bit,
      what_a_loss_writes_on_a_gpu_is_refused_in_every_pass)

@@ -227,6 +227,12 @@ class Tensor:
     def __truediv__(self, number):
         return self * (1.0 / number)
 
+    def isnan(self):
+        return Tensor(_memory(map(math.isnan, self._memory)), self.shape)
+
+    def any(self):
+        return any(self._memory)
+
     def sum(self, dim=None):
         """Of all, or with -1 of each row of the last dimension."""
         width = self.numel() if dim is None else self.shape[-1]
