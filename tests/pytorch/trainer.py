@@ -111,6 +111,26 @@ def losses_are_those_of_transformers_own_trainer(folder):
     assert all(abs(a - b) < 1e-4 for one, other in zip(*held_out) for a, b in zip(one, other)), held_out
 
 
+def in_bf16_they_are_those_of_transformers_too(folder):
+    """bf16=True is autocast: weights stay float32. A rounding to eight bits is one in 256 of a value."""
+    base_of(folder, "llama")
+    text = written(folder, "text.txt", "the same bits whoever computes, " * 4)
+    how = dict(evaluated(folder, text, 10), kind="llama", max_steps=20, lr_scheduler_type="constant", warmup_steps=0,
+               logging_steps=1, weight_decay=0.1, bf16="True")
+    found = []
+    for name, script, workers in (("plain", plain_script(folder), 1), ("one", SCRIPT, 1), ("three", SCRIPT, 3)):
+        said(script, *arguments(folder, os.path.join(folder, name), **how), WORKERS=str(workers))
+        found.append([logged(os.path.join(folder, name), of) for of in ("loss", "eval_loss")])
+    plain, one, three = found
+    assert one == three and len(one[0]) == 20 and len(one[1]) == 2, (one, three)
+    furthest = max(abs(a - b) for mine, theirs in zip(one, plain) for (_, a), (_, b) in zip(mine, theirs))
+    assert furthest < 2e-2 and one[0][-1][1] < one[0][0][1] - 0.5, (furthest, one, plain)
+    in_single = os.path.join(folder, "single")
+    said(SCRIPT, *arguments(folder, in_single, **{**how, "bf16": "False"}), WORKERS="1")
+    assert logged(in_single, "loss") != one[0], "bf16=True changes nothing"
+    print(f"       within {furthest:.1e} of transformers' own")
+
+
 def the_state_that_is_saved_is_that_of_transformers_own_trainer(folder):
     """But for what depends on the course of the training, and the operations, which nobody counts here."""
     text_in(folder)
@@ -212,7 +232,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             ({"eval_strategy": "epoch"}, {"eval_dataset": held}, Evaluating, "Evaluating has an evaluate() of its own"),
             ({"eval_strategy": "epoch", "metric_for_best_model": "f1"}, {"eval_dataset": held}, Trainer,
              "metric_for_best_model is f1, an evaluation measures loss"),
-            ({"bf16": True}, None, Trainer, "TrainingArguments have bf16=True, which a job has not"),
+            ({"fp16": True}, None, Trainer, "TrainingArguments have fp16=True, which a job has not"),
             ({"neftune_noise_alpha": 5.0}, None, Trainer, "neftune_noise_alpha=5.0, which a job has not"),
             ({"resume_from_checkpoint": "elsewhere"}, None, Trainer, "resume_from_checkpoint must be True or False"),
             ({"save_strategy": "no"}, {"callbacks": [EarlyStoppingCallback()]}, Trainer,
@@ -487,6 +507,6 @@ if __name__ == "__main__":
                  a_subclass_has_its_loss_its_collator_and_callbacks_that_read,
                  what_a_callback_asks_and_a_job_cannot_is_refused, a_run_that_goes_on_tells_of_all_steps,
                  a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,
-                 losses_are_those_of_transformers_own_trainer,
+                 losses_are_those_of_transformers_own_trainer, in_bf16_they_are_those_of_transformers_too,
                  the_state_that_is_saved_is_that_of_transformers_own_trainer, the_rate_is_transformers_linear_one_step_later,
                  any_number_of_workers_gives_one_model_also_through_kills))

@@ -6,6 +6,7 @@ only in the process that a person has started. A step is `gradient_accumulation_
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import inspect
@@ -15,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Mapping, Optional
+from typing import Any, Iterator, Mapping, Optional
 
 import torch
 import transformers
+from accelerate.utils import convert_outputs_to_fp32
 from transformers import PreTrainedTokenizerBase, ProcessorMixin, trainer_utils
 from transformers.trainer_utils import TrainOutput
 
@@ -43,7 +45,7 @@ _MAPPED = {"output_dir", "per_device_train_batch_size", "gradient_accumulation_s
            "adam_epsilon", "max_grad_norm", "seed", "save_strategy", "save_steps", "save_total_limit", "logging_steps",
            "logging_strategy", "logging_first_step", "resume_from_checkpoint", "dataloader_drop_last", "eval_strategy",
            "eval_steps", "eval_on_start", "per_device_eval_batch_size", "metric_for_best_model", "greater_is_better",
-           "load_best_model_at_end", "dataloader_num_workers"}
+           "load_best_model_at_end", "dataloader_num_workers", "bf16"}
 # Read by what the Trainer does itself, in __init__, compute_loss() and evaluate(), or of no effect on what is trained.
 _OTHERS = {"label_smoothing_factor", "label_names", "remove_unused_columns", "full_determinism", "use_cpu", "use_cache",
            "average_tokens_across_devices", "skip_memory_metrics", "disable_tqdm", "report_to", "run_name", "project",
@@ -212,8 +214,25 @@ class Trainer(transformers.Trainer):
     def _loss(self, net: torch.nn.Module, batch: Any) -> "tuple[torch.Tensor, dict[str, float]]":
         flos = float(self.floating_point_ops(batch)) if isinstance(batch, Mapping) else 0.0
         inputs = self._prepare_inputs(batch)
-        with self.compute_loss_context_manager():
+        with self.mixed(net), self.compute_loss_context_manager():
             return self.compute_loss(net, inputs), {FLOS: flos}
+
+    @contextlib.contextmanager
+    def mixed(self, net: torch.nn.Module) -> "Iterator[None]":
+        """With bf16=True the net's passes are as accelerate prepares them: in autocast, and what they give in float32."""
+        if not self.args.bf16:
+            yield
+            return
+        own, forward = net.__dict__.get("forward"), net.forward
+        in_bf16 = torch.autocast(self.args.device.type, dtype=torch.bfloat16)
+        net.forward = convert_outputs_to_fp32(in_bf16(forward))  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            if own is None:
+                del net.forward
+            else:
+                net.forward = own  # type: ignore[method-assign]
 
     def samples_of(self, dataset: Any, description: str) -> "tuple[Any, Any]":
         """The samples, and what makes a batch of them, without columns that the model does not take."""

@@ -111,7 +111,8 @@ class HeldOut:
         first = number * self._together
         for at in range(first, min(first + self._together, self._batches)):
             samples = [data[i] for i in range(at * self._batch, min((at + 1) * self._batch, self._taken))]
-            loss = self._trainer.prediction_step(net, collate(samples), True)[0]
+            with self._trainer.mixed(net):
+                loss = self._trainer.prediction_step(net, collate(samples), True)[0]
             if loss is None:
                 raise Refused("prediction_step() gives no loss for a batch of eval_dataset: has it labels?")
             total += float(loss) * len(samples)
