@@ -82,6 +82,7 @@ for name in ("fit_start", "train_start", "validation_end", "train_epoch_end", "t
 
 if __name__ == "__main__":
     net = Net()
+    more.update(precision=os.environ.get("PRECISION"))
     trainer = Trainer(max_epochs=6, accumulate_grad_batches=4, gradient_clip_val=1.0, default_root_dir=os.environ["OUT"],
                       enable_progress_bar=False, enable_model_summary=False, callbacks=[Telling()], **more)
     trainer.fit(net, *loaders())
@@ -110,6 +111,17 @@ def losses_are_lightnings_and_bits_those_of_any_number_of_workers(folder):
     assert one == three and digest_in(text) == digest_in(text_of_three), (one, three)
     assert told(text_of_plain) == told(text) == told(text_of_three), (told(text_of_plain), told(text))
     assert len(plain) == 5 + 3 * 6 and all(abs(a - b) < 1e-5 for a, b in zip(plain, one)) and abs(one[0] - one[4]) < 1e-6, (plain, one)
+
+
+def in_mixed_precision_they_are_lightnings_too(folder):
+    """But for the last bit of eight."""
+    plain, _ = trained(folder, PLAIN="1", PRECISION="bf16-mixed", OUT=os.path.join(folder, "plain"))
+    one, text = trained(folder, WORKERS="1", PRECISION="bf16-mixed", OUT=os.path.join(folder, "one"))
+    three, text_of_three = trained(folder, WORKERS="3", PRECISION="bf16", OUT=os.path.join(folder, "three"))
+    assert one == three and digest_in(text) == digest_in(text_of_three), (one, three)
+    assert len(plain) == len(one) and all(abs(a - b) < 1e-2 for a, b in zip(plain, one)), (plain, one)
+    single, _ = trained(folder, WORKERS="1", OUT=os.path.join(folder, "single"))
+    assert single != one, "precision changes nothing"
 
 
 def an_epoch_is_lightnings_where_steps_do_not_divide_it(folder):
@@ -188,7 +200,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
     part = torch.utils.data.DataLoader(samples, 8, sampler=torch.utils.data.RandomSampler(samples, num_samples=8))
     own = Own(samples, 8, shuffle=True)
     drawn = torch.utils.data.DataLoader(samples, 8, sampler=torch.utils.data.SubsetRandomSampler([1, 2]))
-    rows = [({"precision": "bf16"}, module.Net, shuffled, "precision='bf16', which a job has not"),
+    rows = [({"precision": "16-mixed"}, module.Net, shuffled, "precision='16-mixed', which a job has not"),
             ({"devices": 4}, module.Net, shuffled, "devices=4, which a job has not: job={\"workers\""),
             ({"callbacks": [Batches()]}, module.Net, shuffled, "Batches has on_train_batch_end(), which a job does not call"),
             ({"callbacks": [EarlyStopping("val_loss")]}, module.Net, shuffled, "EarlyStopping "),
@@ -229,4 +241,4 @@ if __name__ == "__main__":
         print("skipped: there is no lightning here (pip install lightning)\n0 passed, 0 failed")
         sys.exit(0)
     sys.exit(run(what_a_job_has_not_is_refused_by_its_name, an_epoch_is_lightnings_where_steps_do_not_divide_it,
-                 losses_are_lightnings_and_bits_those_of_any_number_of_workers))
+                 losses_are_lightnings_and_bits_those_of_any_number_of_workers, in_mixed_precision_they_are_lightnings_too))

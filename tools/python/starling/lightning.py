@@ -6,6 +6,7 @@ loader's `batch_size` samples, whatever the number of workers."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import math
@@ -25,7 +26,8 @@ from .script import Refused, of_main
 _HARMLESS = {"enable_progress_bar", "enable_model_summary", "enable_checkpointing", "log_every_n_steps", "deterministic",
              "num_sanity_val_steps", "inference_mode", "barebones", "limit_test_batches", "limit_predict_batches", "benchmark",
              "use_distributed_sampler"}
-_AS_HERE = {"accelerator": ("auto", "cpu"), "devices": ("auto", 1), "strategy": ("auto",), "precision": (None, 32, "32", "32-true"),
+_MIXED = ("bf16", "bf16-mixed")  # autocast around a step
+_AS_HERE = {"accelerator": ("auto", "cpu"), "devices": ("auto", 1), "strategy": ("auto",), "precision": (None, 32, "32", "32-true", *_MIXED),
             "gradient_clip_algorithm": (None, "norm"), "val_check_interval": (None, 1.0), "num_nodes": (1,),
             "check_val_every_n_epoch": (1,), "logger": (None, True, False), "limit_train_batches": (None, 1.0),
             "limit_val_batches": (None, 1.0), "fast_dev_run": (False,), "overfit_batches": (0.0,), "min_epochs": (None,),
@@ -336,11 +338,18 @@ class Trainer:
         """What it returns as its loss, and what it has logged."""
         self._logged = {}
         step = getattr(net, name)
-        given = step(batch, number) if len(inspect.signature(step).parameters) > 1 else step(batch)
+        with self._precision(net):
+            given = step(batch, number) if len(inspect.signature(step).parameters) > 1 else step(batch)
         loss = given.get("loss") if isinstance(given, Mapping) else given
         if loss is None and name == "training_step":
             raise Refused("training_step() returns no loss: a job leaves no batch out")
         return loss, self._logged
+
+    def _precision(self, net: Any) -> Any:
+        """As Lightning's plugin for mixed precision has it around a step."""
+        if self._others.get("precision") not in _MIXED:
+            return contextlib.nullcontext()
+        return torch.autocast(net.device.type, dtype=torch.bfloat16, cache_enabled=False)
 
     def _evaluate(self, net: Any, batch: Any) -> Any:
         self._here.training, self._here.validating = False, True
