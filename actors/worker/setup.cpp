@@ -1,5 +1,6 @@
 #include "actors/worker/setup.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <thread>
@@ -92,6 +93,17 @@ Digest cut_of(const Layout& layout) {
   return hash128(as_bytes(std::span<const std::uint32_t>(begins)));
 }
 
+void set_exponents_of_statistics(const OptimizerSpec& optimizer, const Layout& layout,
+                                 std::span<std::int16_t> exponents) {
+  const UpdateGroups groups = update_groups(optimizer, layout.tensors());
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    const TensorPlace& place = layout.tensors()[t];
+    if (groups.groups[groups.of_tensor[t]].statistics)
+      std::ranges::fill(exponents.subspan(place.first_block, place.blocks),
+                        kernels::kStatisticsExponent);
+  }
+}
+
 // `from`: whether make_model() made the model of the job, or the application brought it.
 enum class ModelFrom : std::uint8_t { kJob, kApplication };
 
@@ -121,6 +133,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
   setup->exponents.resize(layout.blocks());
   kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, probe.gradient,
                              setup->exponents);
+  set_exponents_of_statistics(job.optimizer, layout, setup->exponents);
 
   const Digest initial =
       cut_of(layout) + hash128(as_bytes(std::span<const float>(parameters.all())));

@@ -71,8 +71,10 @@ __global__ void __launch_bounds__(kThreads, 3)
     const float largest = __uint_as_float(largest_of_warp(mean));
     __syncwarp();  // all lanes have read the exponent
     if (lane_of_thread() == 0)
-      job.exponents[b] = moved_exponent(job.limit_bits, job.headroom_bits, job.exponents[b],
-                                        largest, largest_side, job.step);
+      job.exponents[b] = job.numbers.groups[job.groups[b]].statistics
+                             ? kStatisticsExponent
+                             : moved_exponent(job.limit_bits, job.headroom_bits, job.exponents[b],
+                                              largest, largest_side, job.step);
     if (!job.skipped) update_block(job, b, mean);
   }
 }

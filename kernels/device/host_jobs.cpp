@@ -107,13 +107,15 @@ void update_run(const ApplyJob& job, const Grid& grid, const Means& means, std::
                 std::uint32_t blocks) {
   std::array<float, std::size_t{kRunBlocks} * kBlock> gradient;
   std::size_t used = 0;
+  const bool statistics = job.numbers.groups[job.groups[first]].statistics;
   for (std::uint32_t i = 0; i < blocks; ++i) {
     const std::uint32_t b = first + i;
     float* mean = gradient.data() + element(i);
     const float largest_side = means.make(b, mean);
     const auto largest = std::bit_cast<float>(block_kernels().largest(mean));
-    job.exponents[b] =
-        next_exponent(grid, job.exponents[b], largest, largest_side, Version(job.step));
+    job.exponents[b] = statistics ? kStatisticsExponent
+                                  : next_exponent(grid, job.exponents[b], largest, largest_side,
+                                                  Version(job.step));
     used += job.used[b];
   }
   if (job.skipped) return;

@@ -12,6 +12,9 @@ namespace starling::kernels {
 
 inline constexpr int kExponentMin = -140;
 inline constexpr int kExponentMax = 100;
+// Blocks of running statistics (core/job/groups.h) always have this one, so that their values go to the side list
+// and are exact: channels of one block may be many orders of magnitude apart, and their variances stay from 0 on.
+inline constexpr std::int16_t kStatisticsExponent = kExponentMin;
 // An exponent falls by at most one bit in this many steps.
 inline constexpr std::uint64_t kDecaySteps = 8;
 

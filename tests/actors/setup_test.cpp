@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "kernels/grid/accumulators.h"
+#include "kernels/grid/exponent.h"
 
 namespace starling::actors {
 namespace {
@@ -69,6 +70,17 @@ TEST_CASE("setup: the first exponents let the first step's gradients onto the gr
     if (m == 0) CHECK(side_entries == 0);  // the one that they were taken from
   }
   CHECK(side_entries < setup->layout->blocks() * kMicroBatches / 50);
+}
+
+// Goal: no channel's statistics are rounded to a grid that another one's need, from the first step on.
+TEST_CASE("setup: statistics have the exponent with which they are exact") {
+  Job job;
+  job.steps = 1;
+  job.micro_batches = kMicroBatches;
+  job.optimizer.groups = {{.tensors = {"w"}, .statistics = true}};
+  const auto setup = set_up(job, std::make_shared<Noise>(), source, Digest{}).value();
+  for (const std::int16_t exponent : setup->exponents)
+    CHECK(exponent == kernels::kStatisticsExponent);
 }
 
 // What a job file would be refused for.

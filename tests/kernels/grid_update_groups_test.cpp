@@ -81,5 +81,30 @@ TEST_CASE_TEMPLATE("state: statistics move by the mean difference and are in no 
   for (std::size_t i = kBlock; i < kBlock + 300; ++i) CHECK(after[i] == parameters[i] - 1.0f);
 }
 
+// Goal: a channel's statistics are exact beside another's that are many orders of magnitude larger.
+// Method: after a step every block of statistics has the exponent with which what follows is exact.
+TEST_CASE_TEMPLATE("state: statistics are not rounded to a grid", On, STARLING_DEVICES) {
+  On on;
+  const Layout layout({{"a.weight", {kBlock}}, {"a.running_var", {2}}}, /*segment_blocks=*/4);
+  Job job = small_job(8);
+  job.optimizer.groups = {{.tensors = {"a.running_var"}, .statistics = true}};
+  Alone worker(layout, on.device, job);
+  worker.state.initialise(start_parameters(layout),
+                          std::vector<std::int16_t>(layout.blocks(), kStatisticsExponent));
+  SideEntry entry{.block = 1, .micro_batch = 3};
+  entry.values[0] = 1e12f;
+  entry.values[1] = 1e-6f;
+  REQUIRE(worker.totals.add_side(entry));
+  worker.totals.take(worker.all);
+  worker.totals.set_pending(0);
+  const auto before = worker.state.copy_parameters();
+  worker.state.apply(worker.totals, {.version = 0, .norm = 1}, worker.all);
+  worker.state.publish(worker.all);
+  const auto after = worker.state.copy_parameters();
+  CHECK(after[kBlock] == before[kBlock] - 1e12f / 8);
+  CHECK(after[kBlock + 1] == before[kBlock + 1] - 1e-6f / 8);
+  CHECK(worker.state.copy_exponents()[1] == kStatisticsExponent);
+}
+
 }  // namespace
 }  // namespace starling::kernels
