@@ -34,6 +34,23 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
+std::size_t arguments(Operation operation) {
+  switch (operation) {
+    case Operation::kAdd:
+    case Operation::kSubtract:
+    case Operation::kMultiply:
+    case Operation::kDivide:
+      return 2;
+    case Operation::kNegate:
+    case Operation::kPower:
+      return 1;  // the exponent is no place
+    default:
+      for (const Function& one : kFunctions)
+        if (one.operation == operation) return one.arguments;
+      return 0;
+  }
+}
+
 // Recursive descent, one line at a time. After the first error every function returns 0.
 class Parser {
  public:
@@ -87,23 +104,6 @@ class Parser {
     for (const Function& one : kFunctions)
       if (one.name == name) return &one;
     return nullptr;
-  }
-
-  static std::size_t arguments(Operation operation) {
-    switch (operation) {
-      case Operation::kAdd:
-      case Operation::kSubtract:
-      case Operation::kMultiply:
-      case Operation::kDivide:
-        return 2;
-      case Operation::kNegate:
-      case Operation::kPower:
-        return 1;  // the exponent is no place
-      default:
-        for (const Function& one : kFunctions)
-          if (one.operation == operation) return one.arguments;
-        return 0;
-    }
   }
 
   void fail_whole(const std::string& text) {
@@ -277,6 +277,17 @@ Result<Formula> parse_formula(std::string_view text) {
     at = end + 1;
   }
   return parser.made();
+}
+
+bool depends_on(const Formula& formula, Operation input) {
+  std::vector<bool> depends;
+  for (const FormulaValue& value : formula.values) {
+    bool found = value.operation == input;
+    for (std::size_t i = 0; i < arguments(value.operation); ++i)
+      found = found || depends[value.of[i]];
+    depends.push_back(found);
+  }
+  return depends[formula.weight] || depends[formula.first] || depends[formula.second];
 }
 
 }  // namespace starling

@@ -10,7 +10,7 @@
 // (weight_decay of the tensor), step (1 is the first). What is of the step alone is computed in double, everything
 // with an element in it in float. + - * / and - before a term, parentheses, and
 //
-//   sqrt(x) abs(x) sign(x) min(x, y) max(x, y)
+//   sqrt(x) abs(x) sign(x) min(x, y) max(x, y)  of no number (NaN) no number
 //   select(x, a, b)  a where x > 0, else b
 //   power(x, step)   of a number of the step; the exponent is `step` or a whole number from 0 to 2^32 - 1
 
@@ -68,5 +68,8 @@ struct Formula {
 
 // Errors: kBadInput  "line 2: ..", with what was expected.
 Result<Formula> parse_formula(std::string_view text);
+
+// Whether a new weight or moment is made of this input, kRate or another one.
+bool depends_on(const Formula& formula, Operation input);
 
 }  // namespace starling

@@ -101,6 +101,20 @@ void read_groups(Section& s, OptimizerSpec& o) {
   }
 }
 
+// What a formula leaves out would be said in vain.
+void check_formula(Section& s, const OptimizerSpec& o) {
+  const auto formula = parse_formula(o.update);
+  if (!s.good()) return;
+  if (!formula) return s.wrong("update", "update: " + formula.error().text());
+  if (!depends_on(formula.value(), Operation::kRate))
+    return s.wrong("update", "update: nothing is made of `rate`, and no schedule would change it");
+  const bool decays = o.weight_decay > 0 || std::ranges::any_of(o.groups, [](const GroupSpec& one) {
+                        return one.weight_decay.value_or(0) > 0;
+                      });
+  if (decays && !depends_on(formula.value(), Operation::kDecay))
+    s.wrong("update", "update: nothing is made of `decay`, and weight_decay would change nothing");
+}
+
 // The relations between lengths.
 void check_lengths(Section& s, const Job& job, const OptimizerSpec& o) {
   if (!s.good()) return;
@@ -144,8 +158,6 @@ void read_optimizer(Section s, const Job& job, OptimizerSpec& o) {
   } else if (o.kind == OptimizerKind::kElementwise) {
     s.text("update", o.update, kFormulaBytesMax, true);
     s.refuse({"beta1", "beta2", "epsilon", "momentum", "nesterov"}, kind);
-    if (const auto formula = parse_formula(o.update); s.good() && !formula)
-      s.wrong("update", "update: " + formula.error().text());
   } else if (o.kind == OptimizerKind::kSgd) {
     s.refuse({"beta1", "beta2", "epsilon"}, kind);
     s.number("momentum", o.momentum, 0, 0.999999);
@@ -163,6 +175,7 @@ void read_optimizer(Section s, const Job& job, OptimizerSpec& o) {
     s.number("weight_decay", o.weight_decay, 0, 1000);
   }
   read_groups(s, o);
+  if (o.kind == OptimizerKind::kElementwise) check_formula(s, o);
   check_lengths(s, job, o);
   s.finish();
 }

@@ -17,6 +17,15 @@ template <class T>
 T sign(T x) {
   return x > 0 ? T(1) : x < 0 ? T(-1) : x;  // of a zero and of no number itself
 }
+// Where one is no number both are none: it would be lost in a comparison.
+template <class T>
+T least(T x, T y) {
+  return x < y || x != x ? x : y;
+}
+template <class T>
+T greatest(T x, T y) {
+  return x > y || x != x ? x : y;
+}
 
 double of_step(const FormulaValue& value, const OwnStep& step, const std::vector<double>& values) {
   const auto at = [&](std::size_t i) { return values[value.of[i]]; };
@@ -46,9 +55,9 @@ double of_step(const FormulaValue& value, const OwnStep& step, const std::vector
     case Operation::kSign:
       return sign(at(0));
     case Operation::kMin:
-      return at(0) < at(1) ? at(0) : at(1);
+      return least(at(0), at(1));
     case Operation::kMax:
-      return at(0) > at(1) ? at(0) : at(1);
+      return greatest(at(0), at(1));
     case Operation::kSelect:
       return at(0) > 0 ? at(1) : at(2);
     case Operation::kPower:
@@ -98,10 +107,10 @@ void of_elements(Operation operation, std::size_t n, float* out, const float* a,
           n, out, [](float x) { return sign(x); }, a);
     case Operation::kMin:
       return each(
-          n, out, [](float x, float y) { return x < y ? x : y; }, a, b);
+          n, out, [](float x, float y) { return least(x, y); }, a, b);
     case Operation::kMax:
       return each(
-          n, out, [](float x, float y) { return x > y ? x : y; }, a, b);
+          n, out, [](float x, float y) { return greatest(x, y); }, a, b);
     case Operation::kSelect:
       return each(
           n, out, [](float x, float y, float z) { return x > 0 ? y : z; }, a, b, c);

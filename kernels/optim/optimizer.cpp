@@ -29,19 +29,23 @@ struct Pair {
   double high = 0, low = 0;
 };
 
-// Is exact (Dekker, Numerische Mathematik 18, 1971), but for what lies below the smallest double.
+// Is exact (Dekker, Numerische Mathematik 18, 1971), but for what lies below the smallest double or near the largest.
 Pair product(double a, double b) {
   constexpr double kSplit = 134217729;  // 2^27 + 1
   const auto upper = [](double x) {
     const double scaled = kSplit * x;
     return scaled - (scaled - x);
   };
-  const double high = a * b, a1 = upper(a), a2 = a - a1, b1 = upper(b), b2 = b - b1;
+  const double high = a * b;
+  if (!(std::fabs(a) < 0x1p996 && std::fabs(b) < 0x1p996 && std::fabs(high) < 0x1p996))
+    return {high, 0};  // what follows would be no number
+  const double a1 = upper(a), a2 = a - a1, b1 = upper(b), b2 = b - b1;
   return {high, ((a1 * b1 - high) + a1 * b2 + a2 * b1) + a2 * b2};
 }
 
 Pair product(const Pair& a, const Pair& b) {
   const Pair most = product(a.high, b.high);
+  if (std::isinf(most.high)) return most;
   const double low = most.low + (a.high * b.low + a.low * b.high);
   const double high = most.high + low;
   return {high, low - (high - most.high)};

@@ -95,6 +95,32 @@ TEST_CASE("formula: any bytes are read or refused") {
   }
 }
 
+TEST_CASE("formula: what the new values are made of is known") {
+  const Formula formula =
+      parse_formula("unused = decay * w\nhalf = rate / 2\nm = half * g\nw = w - g").value();
+  CHECK(depends_on(formula, Operation::kRate));
+  CHECK(depends_on(formula, Operation::kGradient));
+  CHECK(!depends_on(formula, Operation::kDecay));
+  CHECK(!depends_on(formula, Operation::kStep));
+}
+
+// Goal: no rate, schedule or decay is said in vain.
+TEST_CASE("formula: job files have one that is made of what they say") {
+  const auto error = [](const std::string& update, const std::string& more) {
+    return error_of(replaced(kGood, "kind = \"adamw\"",
+                             "kind = \"elementwise\"\nupdate = \"" + update + "\"\n" + more));
+  };
+  const std::string unread = "update: nothing is made of `decay`, and weight_decay would change";
+  CHECK(error("w = w - 0.1 * g", "").find("update: nothing is made of `rate`") !=
+        std::string::npos);
+  CHECK(error("w = w - rate * g", "weight_decay = 0.1").find(unread) != std::string::npos);
+  CHECK(error("w = w - rate * g", "groups = [{ tensors = [\"*\"], weight_decay = 0.1 }]")
+            .find(unread) != std::string::npos);
+  CHECK(error("w = w - rate * g", "groups = [{ tensors = [\"*\"], weight_decay = 0.0 }]") ==
+        "no error");
+  CHECK(error("w = w - rate * (g + decay * w)", "weight_decay = 0.1") == "no error");
+}
+
 TEST_CASE("formula: job files have it, and hashes") {
   const std::string text =
       replaced(kGood, "kind = \"adamw\"",

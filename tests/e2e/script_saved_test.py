@@ -199,6 +199,22 @@ train(checkpoint=os.environ["OUT"] + "-checkpoints", checkpoint_every=4, command
     require(aside == names and not set(names) & set(os.listdir(out)), f"{aside}: {said}")
 
 
-main(a_checkpoint_of_a_script_becomes_a_model, an_earlier_runs_adapter_is_put_aside_with_its_model,
+def parameters_that_are_no_numbers_are_said(place):
+    """No loss shows those that no sample reaches."""
+    script = written(place, "unreached.py", HEAD + """
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.far = torch.nn.Parameter(torch.zeros(2))
+def unsafe(w, g, m, rate):
+    m = 0.5 * m + 0.5 * g * g
+    return w - rate * g / m.sqrt(), m
+train(optimizer=starling.Elementwise(unsafe, moments=1))
+""")
+    code, said = ended(script, OUT=place.path("out"))
+    require(code == 0 and "has parameters that are not finite (NaN or infinity), in far\n" in said, f"{code}: {said[-2000:]}")
+
+
+main(parameters_that_are_no_numbers_are_said, a_checkpoint_of_a_script_becomes_a_model, an_earlier_runs_adapter_is_put_aside_with_its_model,
      the_saved_model_has_what_is_not_trained_too, a_check_names_what_the_digest_does_not_cover_and_looks_at_it,
      a_name_with_a_comma_is_one_name, a_model_that_cannot_be_made_whole_is_said)

@@ -77,6 +77,10 @@ def a_sampled_schedule_ends_with_its_steps(place):
 
 def what_cannot_be_is_told_in_one_line(place):
     cases = [
+        ("optimizer=starling.Elementwise(lambda w, g, m: (w - 0.1 * g, m), moments=1)",
+         "update: nothing is made of `rate`, and no schedule would change it"),
+        ("optimizer=starling.Elementwise(lambda w, g, m, rate: (w - rate * g, m), moments=1, weight_decay=0.1)",
+         "update: nothing is made of `decay`, and weight_decay would change nothing"),
         ("groups={'*.bais': dict(weight_decay=0)}", 'no tensor of the model is "*.bais", expected a name or pattern of'
          " weight, bias"),
         ("optimizer=lambda net: torch.optim.AdamW(net.parameters(), amsgrad=True)", "AdamW's amsgrad must be False, is True"),

@@ -174,6 +174,20 @@ TEST_CASE("optimizers: what a formula's functions come to") {
   CHECK(of("-g - -m", 2, 1, 9) == 7);
 }
 
+// Goal: what is no number does not look like one later, as a comparison with it would make it.
+TEST_CASE("optimizers: a formula's min, max and sign of no number are none") {
+  OptimizerSpec formula;
+  formula.kind = OptimizerKind::kElementwise;
+  for (const char* const expression :
+       {"min(sqrt(g), m)", "min(m, sqrt(g))", "max(sqrt(g), m)", "max(m, sqrt(g))", "sign(sqrt(g))",
+        "m * min(sqrt(-step), 1)", "m * max(1, sqrt(-step))", "m * max(sqrt(-step), 1)"}) {
+    formula.update = std::string("w = w + ") + expression;
+    State s{{-1}, {1}, {5}, {0}};
+    update_range(formula, {.rate = 0.5, .clip_scale = 1, .t = 3}, s, 0, 1);
+    CHECK_MESSAGE(std::isnan(s.w[0]), expression);
+  }
+}
+
 TEST_CASE("optimizers: of statistics the mean is subtracted, and nothing else") {
   const UpdateGroup groups[] = {{1, 0}, {1, 0.1}, {1, 0, true}};
   for (const auto kind : {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd}) {
@@ -214,6 +228,10 @@ TEST_CASE("optimizers: a power is right to the last bit, and the floats made of 
   CHECK(power(1, 1'000'000) == 1);
   CHECK(power(0.9, 2) == 0.81);
   CHECK(power(0.5, 1'000'000) == 0);
+  CHECK(power(2, 1000) == 0x1p1000);
+  CHECK(power(2, 1100) == HUGE_VAL);
+  CHECK(power(1.01, 1'000'003) == HUGE_VAL);
+  CHECK(power(-3, 100'001) == -HUGE_VAL);
   for (const double beta : {0.8, 0.9, 0.95, 0.99, 0.999, 0.9999})
     for (std::uint64_t t = 1; t <= 20'000; ++t) {
       const double ours = power(beta, t), theirs = std::pow(beta, static_cast<double>(t));

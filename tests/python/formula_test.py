@@ -1,4 +1,5 @@
 """Updates that are written in Python, as formulas of a job: what is noted, and what is refused. Without torch."""
+import fractions
 import math
 import os
 import sys
@@ -67,6 +68,9 @@ REFUSED = [
     (lambda w, g: w, "Elementwise's update has raised TypeError"),
     (lambda w, g, m: (sum([g] * 200, w), m), "the update has more than 80 operations"),
     (lambda w, g, m: (w - g[0], m), "Elementwise's update has raised TypeError"),
+    (lambda w, g, m: (w - g.max(0), m), "the update calls max of a value and 0, which torch takes as a dimension; expected maximum"),
+    (lambda w, g, m: (w.add(g, alpha=-0.1), m), "the update calls add with alpha=, which a formula does not have"),
+    (lambda w, g, m: (w - g * True, m), "the update computes with True"),
 ]
 
 
@@ -78,6 +82,41 @@ def what_no_formula_has_is_named(place):
             require(line in str(why) and "\n" not in str(why), f"{number}: {why}")
         else:
             raise AssertionError(f"{number}: {text}")
+
+
+def what_an_update_keeps_itself_is_refused(place):
+    """It would be that of the one call that is noted, in all steps."""
+    calls = []
+
+    def counts(w, g, m, rate):
+        calls.append(1)
+        return w - rate * g / len(calls), m
+
+    before = []
+
+    def keeps(w, g, m, rate):
+        before.append(g * m)
+        return w - rate * before[max(0, len(before) - 2)], m
+
+    kept = []
+
+    def returns(w, g, m, rate):
+        kept.append(g * m)
+        return w - rate * g, kept[0]
+
+    for update, line in ((counts, "does not do the same when it is called again: `x1 = x0 / 1.0`, then `x1 = x0 / 2.0`"),
+                         (keeps, "the update computes with a value that it was given in another call"),
+                         (returns, "must return the new w, m, made of the values that it was given")):
+        try:
+            raise AssertionError(formula_of(update, 1))
+        except Refused as why:
+            require(line in str(why) and "\n" not in str(why), why)
+
+
+def numbers_are_of_any_kind(place):
+    half, two = fractions.Fraction(1, 2), type("Two", (), {"__index__": lambda self: 2})()
+    for update in (lambda w, g, m: (w - half * g ** two, m), lambda w, g, m: (w - g ** two * half, m)):
+        require(value_of(formula_of(update, 1), w=1.0, g=2.0, m=0.0)["w"] == -1.0, "w - g * g / 2")
 
 
 def torchs_updates_are_formulas(place):
@@ -97,4 +136,4 @@ def torchs_updates_are_formulas(place):
 
 
 main(what_is_computed_is_noted, new_values_may_be_old_ones_of_another_name, an_update_takes_what_it_names,
-     what_no_formula_has_is_named, torchs_updates_are_formulas)
+     what_no_formula_has_is_named, what_an_update_keeps_itself_is_refused, numbers_are_of_any_kind, torchs_updates_are_formulas)

@@ -85,6 +85,8 @@ def schedules_have_names_or_are_sampled(place):
     of_ours = starling.AdamW(lr=1e-3)
     require_keys(section(of_ours, lambda step: 0.1 / (step + 1)), schedule="sampled", peak_rate=0.1, warmup_steps=0,
                  fractions=[1.0, 1 / 2, 0.1 / 3 / 0.1, 1 / 4, 0.1 / 5 / 0.1, 0.1 / 6 / 0.1])
+    rates = iter([0.5, 0.25, 0.125])
+    require_keys(section(of_ours, lambda step: next(rates), steps=3), fractions=[1.0, 0.5, 0.25])  # asked once of each step
     require_keys(section(of_ours, lambda step: 0.25), schedule="constant", peak_rate=0.25)
 
     def halving(k):

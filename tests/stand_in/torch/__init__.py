@@ -337,6 +337,15 @@ def equal(a, b):
     return a.shape == b.shape and bytes(a._memory) == bytes(b._memory)
 
 
+class _Truths(list):
+    def all(self):
+        return False not in self
+
+
+def isfinite(tensor):
+    return _Truths(map(math.isfinite, tensor._memory))
+
+
 def frombuffer(memory, *, dtype, count=None, offset=0):
     assert dtype == float32
     count = (len(memory) - offset) // 4 if count is None else count

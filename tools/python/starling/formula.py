@@ -1,10 +1,12 @@
-"""The formula of an update that is written in Python: the function is called once, with values that note what is done
-with them, and what they have noted is the job's (core/job/formula.h). Needs no torch."""
+"""The formula of an update that is written in Python: the function is called with values that note what is done with
+them, and what they have noted is the job's (core/job/formula.h). Needs no torch."""
 
 from __future__ import annotations
 
 import inspect
 import math
+import numbers
+import operator
 from typing import Any, Callable
 
 from .script import Refused
@@ -67,9 +69,10 @@ class Value:
             return self._notes.power(self, exponent)
         if exponent == 0.5:
             return self._call("sqrt")
-        if isinstance(exponent, int) and 0 < exponent <= 8:
+        whole = operator.index(exponent) if hasattr(exponent, "__index__") else 0
+        if 0 < whole <= 8:
             product = self
-            for _ in range(exponent - 1):
+            for _ in range(whole - 1):
                 product = product * self
             return product
         raise Refused(f"the update raises to the power {exponent!r:.32}; expected 0.5, or a whole number from 1 to 8")
@@ -88,16 +91,15 @@ class Value:
         if name not in _FUNCTIONS:
             raise Refused(f"the update calls .{name}(), which a formula does not have: it has + - * / ** sqrt abs sign"
                           " minimum maximum square, and starling.select(x, a, b)")
-        return lambda *others: _function(name, (self, *others))
+        return lambda *others, **keywords: _function(name, (self, *others), keywords)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> "Value":
         name = getattr(function, "__name__", "")
-        if name not in _FUNCTIONS or keywords:
-            raise Refused(f"the update calls torch.{name}{' with ' + ', '.join(keywords) if keywords else ''}, which a formula"
-                          " does not have: it has + - * / ** sqrt abs sign minimum maximum square, and"
-                          " starling.select(x, a, b)")
-        return _function(name, arguments)
+        if name not in _FUNCTIONS:
+            raise Refused(f"the update calls torch.{name}, which a formula does not have: it has + - * / ** sqrt abs sign"
+                          " minimum maximum square, and starling.select(x, a, b)")
+        return _function(name, arguments, keywords)
 
     def __bool__(self) -> bool:
         raise Refused("the update decides by a value (if, and, or, min()), which is another for each element;"
@@ -115,9 +117,14 @@ class Value:
         raise Refused("the update takes a value apart, which is one number: it is written for one element")
 
 
-def _function(name: str, arguments: Any) -> Value:
+def _function(name: str, arguments: Any, keywords: Any = None) -> Value:
+    if keywords:
+        raise Refused(f"the update calls {name} with {', '.join(keywords)}=, which a formula does not have")
     if len(arguments) != _FUNCTIONS[name]:
         raise Refused(f"the update calls {name} with {len(arguments)} arguments, expected {_FUNCTIONS[name]}")
+    if name in ("min", "max") and not all(isinstance(one, Value) for one in arguments):
+        raise Refused(f"the update calls {name} of a value and {_other(arguments)}, which torch takes as a dimension; expected"
+                      f" {name}imum of them")
     first = next(one for one in arguments if isinstance(one, Value))
     if name in _OPERATORS:
         return first._two(_OPERATORS[name], *arguments)
@@ -128,6 +135,10 @@ def _function(name: str, arguments: Any) -> Value:
     if isinstance(arguments[0], Value):
         return arguments[0]._call(name, *arguments[1:])
     return first._call(name, arguments[0])  # min and max, of a number and a value
+
+
+def _other(arguments: Any) -> str:
+    return f"{next(one for one in arguments if not isinstance(one, Value))!r:.32}"
 
 
 def select(x: Any, a: Any, b: Any) -> Any:
@@ -147,8 +158,11 @@ class Notes:
 
     def text(self, value: Any) -> str:
         if isinstance(value, Value):
+            if value._notes is not self:
+                raise Refused("the update computes with a value that it was given in another call; expected values that are"
+                              " kept in its moments")
             return value._name
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise Refused(f"the update computes with {value!r:.48}; expected numbers and the values that it was given")
         if not math.isfinite(value):
             raise Refused(f"the update computes with {value}; expected finite numbers")
@@ -169,7 +183,17 @@ class Notes:
 
 def formula_of(update: "Callable[..., Any]", moments: int) -> str:
     """Calls update(w, g, m, rate=.., decay=.., step=..), with two moments (w, g, m, v, ..), which returns the new w and
-    moments; it takes of rate, decay and step what it names. Raises Refused."""
+    moments; it takes of rate, decay and step what it names. It is called twice, and has to do the same again. Raises
+    Refused."""
+    text, again = _noted(update, moments), _noted(update, moments)
+    if text != again:
+        changed = next(f"`{one}`, then `{other}`" for one, other in zip(text.splitlines(), again.splitlines()) if one != other)
+        raise Refused(f"Elementwise's update does not do the same when it is called again: {changed}; expected what depends"
+                      " on the values that it is given, of which step counts")
+    return text
+
+
+def _noted(update: "Callable[..., Any]", moments: int) -> str:
     notes = Notes()
     given = [Value(notes, name, False) for name in ("w", "g", "m", "v")[:2 + moments]]
     of_step: "dict[str, Any]" = {name: Value(notes, name, True) for name in ("rate", "decay", "step")}
@@ -188,7 +212,7 @@ def formula_of(update: "Callable[..., Any]", moments: int) -> str:
                       f" update({', '.join(one._name for one in given)}, rate, decay, step), of which the last three by their"
                       " names") from None
     results = made if isinstance(made, tuple) else (made,)
-    if len(results) != 1 + moments or not all(isinstance(one, Value) and not one._of_step for one in results):
+    if len(results) != 1 + moments or not all(isinstance(one, Value) and one._notes is notes and not one._of_step for one in results):
         wanted = ", ".join(["w", "m", "v"][:1 + moments])
         raise Refused(f"Elementwise's update must return the new {wanted}, made of the values that it was given, with"
                       f" moments={moments}; returns {_shape(made)}")

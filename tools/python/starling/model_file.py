@@ -87,6 +87,7 @@ def save(out: str, net: Any) -> None:
     for the whole net: of a peft model the adapter's files, of any other its state_dict, and its configuration and
     tokenizer where it has them. Raises what reading and writing raise."""
     load(out, net)
+    _name_those_not_finite(out, net)
     plain = getattr(net, "_orig_mod", net)
     config: Any = getattr(plain, "config", None)
     if hasattr(plain, "peft_config"):
@@ -103,6 +104,16 @@ def save(out: str, net: Any) -> None:
     for name in _TOKENIZER if base and os.path.isdir(base) and not os.path.samefile(base, out) else ():
         if os.path.isfile(os.path.join(base, name)):
             shutil.copyfile(os.path.join(base, name), os.path.join(out, name))
+
+
+def _name_those_not_finite(out: str, net: Any) -> None:
+    """No loss shows it where no sample has reached them: 0 / 0 of a formula, in the rows of an embedding."""
+    import torch
+
+    found = [plain_name(name) for name, p in net.named_parameters() if p.requires_grad and not torch.isfinite(p).all()]
+    if found:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        print(f"starling: {out} has parameters that are not finite (NaN or infinity), in {found[0]}{more}", file=sys.stderr)
 
 
 def _names(text: str) -> "list[str]":

@@ -93,7 +93,8 @@ class SGD(_TorchNames):
 
 @dataclass(frozen=True)
 class Elementwise(_TorchNames):
-    """An update of one's own. `update` is called once, before the job begins, to see what it computes of one element:
+    """An update of one's own. `update` is called before the job begins, to see what it computes of one element, and not in
+    its steps:
 
         def lion(w, g, m, rate, decay):
             return w - rate * (torch.sign(0.9 * m + 0.1 * g) + decay * w), 0.99 * m + 0.01 * g

@@ -315,7 +315,7 @@ def _sampled(given: Any, update: Update, steps: int) -> "list[list[float]]":
         except Exception as why:
             return _of_made(given, update, f"schedule(0) has raised {type(why).__name__}: {_once(why)}", steps)
         if not _is_scheduler(first):
-            return [_of_function(given, steps)]
+            return [_of_function(given, steps, first)]
         given = first
     if given.optimizer is not update.torch:
         raise Refused("schedule is a scheduler of another optimizer than optimizer=; expected one of the same, or"
@@ -348,11 +348,12 @@ def _of_made(given: "Callable[[Any], Any]", update: Update, failure: str, steps:
     return rates
 
 
-def _of_function(given: "Callable[[int], Any]", steps: int) -> "list[float]":
+def _of_function(given: "Callable[[int], Any]", steps: int, first: Any) -> "list[float]":
+    """first: what it gives for step 0, of which it was asked."""
     rates = []
     for step in range(steps):
         try:
-            value = given(step)
+            value = given(step) if step > 0 else first
             number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
         except Exception as why:
             raise Refused(f"schedule({step}) has raised {type(why).__name__}: {_once(why)}; expected the rate of that"
