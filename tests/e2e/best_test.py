@@ -1,6 +1,7 @@
 """best=: the model of the best evaluation is that of just its step, for any number of workers, through kills and where a
 run goes on, with the stand-in for torch."""
 import os
+import shutil
 import signal
 
 from harness import main, processes_naming, require, wait_until
@@ -87,6 +88,27 @@ def a_best_model_without_a_checkpoint_is_made_again(place):
         require(os.path.exists(os.path.join(out, "model.safetensors")), "the last model")
 
 
+def what_is_not_the_best_model_does_not_stay(place):
+    """Where a run goes on: one that is the best no more, and what a killed process has written of one."""
+    script, out = written(place, "best.py", BEST), place.path("out")
+    require("'best', " in result_of(script, OUT=out), "the last one is the best")
+    os.makedirs(os.path.join(out, "best.tmp-1"))
+    others = result_of(script, OUT=out, STARLING_RESUME="1", BEST="lambda e: e.step")
+    left = sorted(name for name in os.listdir(out) if name.startswith("best"))
+    require("(4, " in others and left == ["best"], (others, left))
+    last = result_of(script, OUT=out, STARLING_RESUME="1", BEST="lambda e: -e.step")
+    require("'.', " in last and not os.path.exists(os.path.join(out, "best")), last)
+
+
+def what_best_gives_is_a_number(place):
+    for number, (best, given) in enumerate((
+            ("lambda e: e.loss < 1", "True"), ("lambda e: '0.5'", "'0.5'"), ("lambda e: None", "None"),
+            ("lambda e: [e.loss]", "["), ("lambda e: 10 ** 400", "1000"))):
+        code, said = ended(written(place, "best.py", BEST), OUT=place.path(f"out-{number}"), BEST=best)
+        line = "best must give one number for an evaluation, the smaller the better, gives " + given
+        require(code == 2 and line in said and "Traceback" not in said, f"{best}: {code}: {said[-2000:]}")
+
+
 def what_best_needs_is_named(place):
     for old, new, line in (
             ("checkpoint_every=2", "checkpoint_every=3", "evaluate_every=4 must be a multiple of checkpoint_every=3"),
@@ -110,6 +132,6 @@ print("AGAIN", again.digest)
     require(code == 0 and "AGAIN" in said, said)
 
 
-main(the_best_model_is_that_of_its_step, the_best_model_is_the_same_through_kills,
+main(what_is_not_the_best_model_does_not_stay, what_best_gives_is_a_number, the_best_model_is_that_of_its_step, the_best_model_is_the_same_through_kills,
      a_best_model_without_a_checkpoint_is_made_again, what_best_needs_is_named,
      a_later_call_begins_with_the_best_model)

@@ -4,6 +4,7 @@ checkpoint stays beside the newest ones, and its model is written when the job i
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import math
 import os
@@ -35,6 +36,13 @@ class Best:
     out: str = ""
 
 
+def _no_word(given: Any) -> Any:
+    """Raises TypeError for a text, and for what is true or false, of which the smaller is false."""
+    if isinstance(given, (bool, str, bytes)) or "bool" in str(getattr(given, "dtype", "")):
+        raise TypeError
+    return given
+
+
 class Chosen:
     """The best of the evaluations so far."""
 
@@ -51,9 +59,10 @@ class Chosen:
         self._last = record.step
         given = self._value(record)
         try:
-            value = float(given)
-        except (TypeError, ValueError):
-            raise Refused(f"best must give one number for an evaluation, the smaller the better, gives {given!r:.64}") from None
+            value = float(_no_word(given))
+        except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor of several
+            text = " ".join(f"{given!r:.256}".split())[:64]
+            raise Refused(f"best must give one number for an evaluation, the smaller the better, gives {text}") from None
         if value < self._least:  # never of a NaN
             self._least, self.record = value, record
 
@@ -84,12 +93,21 @@ def superfluous(steps: "Sequence[int]", keep: int, best: "Optional[int]", judged
     return [step for step in steps[:-keep] if step != best and step < judged]
 
 
+def _sweep(place: str) -> None:
+    """What a process has left that was killed while it wrote."""
+    for one in glob.glob(f"{glob.escape(place)}.tmp-*"):
+        shutil.rmtree(one, ignore_errors=True)
+
+
 def written(record: EvaluationRecord, out: str, end: int, make: "Callable[[str], None]") -> Best:
     """Writes the model below the run's folder, unless it is that of the end, or there already. make: makes a folder that
     has it. Raises Refused."""
-    if record.step == end:
-        return Best(record.step, record.loss, record.metrics, out)
     place = os.path.join(out, _FOLDER)
+    _sweep(place)
+    if record.step == end:
+        if os.path.exists(os.path.join(place, _SAID)):  # of a run that was shorter, or of another best=
+            shutil.rmtree(place, ignore_errors=True)
+        return Best(record.step, record.loss, record.metrics, out)
     said = {"step": record.step, "loss": record.loss, "metrics": dict(record.metrics)}
     text = json.dumps(said, sort_keys=True)
     with contextlib.suppress(OSError), open(os.path.join(place, _SAID), encoding="utf-8") as file:
@@ -120,7 +138,7 @@ def gone_back(folder: str, step: int, made: str, run: "Callable[[str, str, bool]
     before = max((one for one in steps_in(folder) if one < step), default=None)
     print(f"the best model is that of step {step}, of which there is no checkpoint: its steps are done again from"
           f" {'the beginning' if before is None else f'the checkpoint of step {before}'}", flush=True)
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(made), prefix="best-") as side:
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(made), prefix=f"{_FOLDER}.tmp-") as side:
         checkpoints, out = os.path.join(side, "checkpoints"), os.path.join(side, "out")
         os.mkdir(checkpoints)
         if before is not None:

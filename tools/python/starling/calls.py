@@ -26,7 +26,7 @@ class Trained:
     steps: int
     metrics: "Mapping[str, float]" = field(default_factory=dict)  # of the last step
     evaluation: Any = None  # what evaluate(net) returned; with validation= a dict of the last one's loss and metrics
-    best: "Optional[Best]" = None  # with best=; None: every evaluation was NaN
+    best: "Optional[Best]" = None  # with best=; None: it gave NaN or infinity alone
     doubted_from: "Optional[int]" = None  # the first step in doubt: "tainted" and "mismatch" in events.jsonl say why
 
 
