@@ -136,6 +136,14 @@ def build():
     return net, globals()["data"]
 """, "parameter 'a:2' of module \"p\" has a name that a job cannot have"),
 }
+if os.environ.get("STARLING_TEST_TORCH"):
+    IN_BUILD["buffers"] = NORMED.replace("self.norm.eval()", "") + """
+def build():
+    net = Net()
+    net.other = torch.nn.BatchNorm1d(4, affine=False)
+    net.other.running_var = net.norm.running_var
+    return net, globals()["data"]
+""", "buffer norm.running_var and buffer other.running_var share memory"
 
 
 def computed(place, name, text):

@@ -150,18 +150,18 @@ def _refuse_shared_memory(net: nn.Module) -> None:
         last = sum((size - 1) * stride for size, stride in zip(t.shape, t.stride()))
         return t.data_ptr(), t.data_ptr() + (last + 1) * t.element_size()
 
-    kinds = {id(p): f"parameter {name}" for name, p in parameters_of(net)}
-    moving = statistics.of(net)
-    kinds.update((id(b), f"buffer {name}") for name, b in moving)
-    others = [(p, f"parameter {name}") for name, p in net.named_parameters() if id(p) not in kinds]
-    others += [(b, f"buffer {name}") for name, b in net.named_buffers() if id(b) not in kinds]
+    own = [(p, f"parameter {name}") for name, p in parameters_of(net)]
+    own += [(b, f"buffer {name}") for name, b in statistics.of(net)]
+    trained = {id(t) for t, _ in own}
+    others = [(p, f"parameter {name}") for name, p in net.named_parameters() if id(p) not in trained]
+    others += [(b, f"buffer {name}") for name, b in net.named_buffers() if id(b) not in trained]
     places = []
-    for t, text in [(t, kinds[id(t)]) for _, t in tensors_of(net)] + others:
+    for t, text in own + others:
         if t.layout == torch.strided and t.numel() > 0 and t.device.type != "meta":
             begin, end = extent(t)
-            if id(t) in kinds and end - begin < t.numel() * t.element_size():
+            if id(t) in trained and end - begin < t.numel() * t.element_size():
                 raise Refused(f"elements of {text} share memory; make it one of its own (.clone())")
-            places.append((str(t.device), begin, end, id(t) in kinds, text))
+            places.append((str(t.device), begin, end, id(t) in trained, text))
     furthest: Any = None  # of those before, the one that reaches furthest, and of the trained ones
     furthest_trained: Any = None
     for place in sorted(places):

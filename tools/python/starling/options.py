@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Sequence, Set
 
-from . import update
+from . import torch_updates, update
 from .best import KEEP_MAX
 from .optimizers import OPTIMIZERS
 from .script import Refused, Script
@@ -104,10 +104,10 @@ def _optimizer(value: Any, steps: int) -> "dict[str, Any]":
         cure = f": starling.{like}(..) makes one" if like and (made or torchs) else ""
         given = f"the class {own}" if isinstance(value, type) else f"a {own}" if torchs else _shown(value)
         if torchs and isinstance(value, type):
-            cure = f": lambda net: torch.optim.{kind.__name__}(net.parameters()) makes one" if like else ""
-        raise Refused("optimizer must be starling.AdamW(..), starling.Adam(..) or starling.SGD(..), whose state the"
-                      f" workers share, or one of torch as lambda net: torch.optim.AdamW(net.parameters()); is"
-                      f" {given}{cure}")
+            known = like or kind.__name__ in torch_updates.NAMES
+            cure = f": lambda net: torch.optim.{kind.__name__}(net.parameters()) makes one" if known else ""
+        raise Refused("optimizer must be starling.AdamW(..), Adam(..), SGD(..) or Elementwise(..), whose state the workers"
+                      f" share, or one of torch as lambda net: torch.optim.AdamW(net.parameters()); is {given}{cure}")
     for one in fields(value):
         name, given = f"optimizer's {one.name}", getattr(value, one.name)
         if one.name == "update":
