@@ -15,9 +15,9 @@
 namespace starling::kernels::cuda {
 namespace {
 
-// As many as there may be: without and with decay, less of a rate, none, and more.
+// As many as there may be: without and with decay, less of a rate, none, statistics, and more.
 std::vector<UpdateGroup> groups() {
-  std::vector<UpdateGroup> all{{1, 0}, {1, 0.1}, {0.25, 0.3}, {0, 0.1}};
+  std::vector<UpdateGroup> all{{1, 0}, {1, 0.1}, {0.25, 0.3}, {0, 0.1}, {1, 0, true}};
   while (all.size() < kUpdateGroupsMax) all.push_back({3, 0.001 * static_cast<double>(all.size())});
   return all;
 }

@@ -298,6 +298,16 @@ train(measured, metrics=["mean", "count", "on"])
     # The counter counts within a pass alone.
     still = computed(place, "momentum", moving + measure)
     require([metrics for _, metrics, _ in still] == [(0.25, 1.0, 1.0)] * 4, still)
+    # A batch that is not finite ends nothing: its step is skipped. Of an InstanceNorm no momentum is one of 0.
+    far = computed(place, "far", moving + """
+def far(net, batch):
+    net.norm(torch.full((4, 4), float("inf")))
+    return measured(net, batch)
+""" + measure.replace("train(measured", "train(far"))
+    require([metrics[1:] for _, metrics, _ in far] == [(2.0, 1.0)] * 4, far)
+    instance = moving.replace("BatchNorm1d(4, affine=False)", "InstanceNorm1d(2, track_running_stats=True)").replace(
+        "momentum = 0.0", "momentum = None").replace("self.norm(x)", "self.norm(x.reshape(-1, 2, 2)).reshape(-1, 4)")
+    require(len(computed(place, "instance", instance + "train()\n")) == 4, "an InstanceNorm without momentum")
     require([loss for loss, _, _ in still] != [loss for loss, _, _ in whole], "train() and eval() give the same")
 
 

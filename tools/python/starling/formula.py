@@ -209,8 +209,8 @@ def _noted(update: "Callable[..., Any]", moments: int) -> str:
         raise
     except Exception as why:
         raise Refused(f"Elementwise's update has raised {type(why).__name__}: {' '.join(str(why).split())[:200]}; expected"
-                      f" update({', '.join(one._name for one in given)}, rate, decay, step), of which the last three by their"
-                      " names") from None
+                      f" update({', '.join(one._name for one in given)}, rate, decay, step) with moments={moments}, of which the"
+                      " last three by their names") from None
     results = made if isinstance(made, tuple) else (made,)
     if len(results) != 1 + moments or not all(isinstance(one, Value) and one._notes is notes and not one._of_step for one in results):
         wanted = ", ".join(["w", "m", "v"][:1 + moments])

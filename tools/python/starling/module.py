@@ -101,7 +101,7 @@ def check(net: Any, data: Any) -> None:
     if not trained:
         raise Refused(f"{type(net).__name__} has no parameter that is trained")
     for name, module in net.named_modules():
-        if statistics.keeps(module) and module.momentum is None:
+        if statistics.of_all_passes(module):
             raise Refused(f"{module_text(net, name)} is a {type(module).__name__} with momentum=None, whose running statistics"
                           " are means over all passes of one process; give it a momentum, as torch's default 0.1")
     for name, p in tensors_of(net):
@@ -229,6 +229,9 @@ class Kept:
         self._counters = [(module.num_batches_tracked, module.num_batches_tracked.clone())
                           for _, module in self._modules
                           if statistics.keeps(module) and module.num_batches_tracked is not None]
+        # 0 times what is not finite is no number: such a batch writes it into statistics that stand still.
+        self._still = [(t, t.clone()) for _, module in self._modules if statistics.keeps(module) and not module.momentum
+                       for t in (module.running_mean, module.running_var)]
 
     def _training(self) -> list[bool]:
         return [module.training for _, module in self._modules]
@@ -273,6 +276,9 @@ class Kept:
         """Raises Refused for what differs from what build() has made."""
         for counter, value in self._counters:
             counter.copy_(value)
+        for tensor, value in self._still:
+            if not torch.isfinite(tensor).all():
+                tensor.copy_(value)
         for places, key, p, trained, name in self._parameters:
             now = places.get(key)
             if now is not p:

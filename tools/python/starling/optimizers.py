@@ -105,7 +105,8 @@ class Elementwise(_TorchNames):
     has them, rate (of the step and group), decay (weight_decay of the parameter) and step (1 is the first); it returns
     the new weight and moments. It has + - * / **, sqrt, abs, sign, minimum, maximum, square, as functions of torch or
     methods, and starling.select(x, a, b); rate, decay, step and numbers are computed in double, the rest in float32. What
-    comes of it is a formula, part of the job. Rate, weight_decay and clip as of AdamW."""
+    comes of it is a formula, part of the job. Rate, its cosine, weight_decay (of two or more dimensions) and clip as of
+    AdamW; no weight_decay and no clip unless told."""
 
     update: "Callable[..., Any]"
     rate: float = 1e-3

@@ -11,15 +11,20 @@ _KEPT = ("running_mean", "running_var")
 
 
 def keeps(module: nn.Module) -> bool:
-    """Whether its passes write running statistics. Those of momentum=0 stand still."""
+    """Whether its passes write running statistics. Those of momentum=0 stand still, and of an InstanceNorm's None."""
     return (isinstance(module, nn.modules.batchnorm._NormBase) and module.training and module.track_running_stats
             and module.running_mean is not None)
+
+
+def of_all_passes(module: nn.Module) -> bool:
+    """Whether they are means over all passes of the module's life."""
+    return keeps(module) and module.momentum is None and isinstance(module, nn.modules.batchnorm._BatchNorm)
 
 
 def of(net: nn.Module) -> "list[tuple[str, Any]]":
     """Those that move, by their names in the state_dict, in the module's order."""
     return [(f"{name}.{key}" if name else key, module._buffers[key]) for name, module in net.named_modules()
-            if keeps(module) and module.momentum != 0 for key in _KEPT]
+            if keeps(module) and module.momentum for key in _KEPT]
 
 
 class Moving:
