@@ -247,7 +247,7 @@ def evaluation(version):
 
 
 def evaluating(begins=0):
-    return {**start(begins), "job": JOB + "lease_ms = 1\n\n[evaluate]\nsamples = 8\nevery = 3\n"}
+    return {**start(begins), "job": JOB + "lease_ms = 1\n\n[evaluate]\nsamples = 8\nevery = 3\nmetrics = [\"accuracy\"]\n"}
 
 
 class Evaluated(Heard):
@@ -256,8 +256,8 @@ class Evaluated(Heard):
         self.evaluations = []
         self.callbacks.on_evaluate = self.evaluations.append
 
-    def watch(self, folder, resume=False, every=3, **checkpoints):
-        watch = Watch(self.callbacks, folder.out, ("a", "b"), resume, evaluated=("accuracy",), every=every, **checkpoints)
+    def watch(self, folder, resume=False, every=3, evaluated=("accuracy",), **checkpoints):
+        watch = Watch(self.callbacks, folder.out, ("a", "b"), resume, evaluated=evaluated, every=every, **checkpoints)
         watch.expect()
         return watch
 
@@ -318,6 +318,11 @@ def stop_is_asked_of_evaluations_after_as_many_steps(place):
             raise AssertionError(f"{every} was taken")
         except Refused as why:
             require(f"evaluate_every is {every} here and was 3 in the run before" in str(why), str(why))
+    try:
+        Evaluated(lambda record: False).watch(folder, resume=True, evaluated=("f1",))
+        raise AssertionError("another name was taken for the same number")
+    except Refused as why:
+        require("evaluations measure f1 here and measured accuracy in the run before, and stop is asked of both" in str(why), why)
     Evaluated(lambda record: False).watch(folder, resume=True).close()
     Evaluated().watch(folder, resume=True, every=4).close()
 

@@ -186,6 +186,10 @@ class Watch:
                 raise Refused(f"evaluate_every is {every} here and was {course.every} in the run before (0: no held-out data),"
                               f" and {self._asks()} asked of records that have evaluations: go on with that, or begin anew, in"
                               " another out= and checkpoint=")
+            if every and course.evaluates != tuple(self._evaluated):
+                raise Refused(f"evaluations measure {', '.join(self._evaluated) or 'the loss alone'} here and measured"
+                              f" {', '.join(course.evaluates) or 'the loss alone'} in the run before, and {self._asks()} asked of"
+                              " both: go on with the same evaluate_metrics, or begin anew, in another out= and checkpoint=")
             step = course.step(event)
             if late is not None:
                 self._ask(late, course)

@@ -145,7 +145,9 @@ class Course:
     def __init__(self, start: "Mapping[str, Any]", metrics: "Sequence[str]", evaluated: "Sequence[str]" = ()) -> None:
         self.begins = int(start["from"])
         self._metrics, self._evaluated = tuple(metrics), tuple(evaluated)
-        self.every = int(_section(start["job"], "evaluate").get("every", "0"))
+        held_out = _section(start["job"], "evaluate")
+        self.every = int(held_out.get("every", "0"))
+        self.evaluates: "tuple[str, ...]" = tuple(json.loads(held_out.get("metrics", "[]")))  # names beside the loss
         self._samples = int(start["samples"])
         self._per_step = int(start["micro_batches"]) * int(start["sequences"])
         self._steps = int(start["steps"])
