@@ -96,8 +96,9 @@ def what_is_not_the_best_model_does_not_stay(place):
     others = result_of(script, OUT=out, STARLING_RESUME="1", BEST="lambda e: e.step")
     left = sorted(name for name in os.listdir(out) if name.startswith("best"))
     require("(4, " in others and left == ["best"], (others, left))
-    last = result_of(script, OUT=out, STARLING_RESUME="1", BEST="lambda e: -e.step")
-    require("'.', " in last and not os.path.exists(os.path.join(out, "best")), last)
+    for best, wanted in (("lambda e: -e.step", "'.', "), ("lambda e: e.step", "'best', "), ("lambda e: float('nan')", " None")):
+        found = result_of(script, OUT=out, STARLING_RESUME="1", BEST=best)
+        require(wanted in found and os.path.exists(os.path.join(out, "best")) == ("best" in wanted), found)
 
 
 def what_best_gives_is_a_number(place):

@@ -99,14 +99,20 @@ def _sweep(place: str) -> None:
         shutil.rmtree(one, ignore_errors=True)
 
 
+def forget(out: str) -> None:
+    """The model below the run's folder, of a run that was shorter or of another best=, is the best no more."""
+    place = os.path.join(out, _FOLDER)
+    if os.path.exists(os.path.join(place, _SAID)):
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def written(record: EvaluationRecord, out: str, end: int, make: "Callable[[str], None]") -> Best:
     """Writes the model below the run's folder, unless it is that of the end, or there already. make: makes a folder that
     has it. Raises Refused."""
     place = os.path.join(out, _FOLDER)
     _sweep(place)
     if record.step == end:
-        if os.path.exists(os.path.join(place, _SAID)):  # of a run that was shorter, or of another best=
-            shutil.rmtree(place, ignore_errors=True)
+        forget(out)
         return Best(record.step, record.loss, record.metrics, out)
     said = {"step": record.step, "loss": record.loss, "metrics": dict(record.metrics)}
     text = json.dumps(said, sort_keys=True)

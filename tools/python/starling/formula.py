@@ -164,9 +164,10 @@ class Notes:
             return value._name
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise Refused(f"the update computes with {value!r:.48}; expected numbers and the values that it was given")
-        if not math.isfinite(value):
+        number = float(value)
+        if not math.isfinite(number):
             raise Refused(f"the update computes with {value}; expected finite numbers")
-        return repr(float(value)) if value >= 0 else f"({float(value)!r})"
+        return repr(number) if number >= 0 else f"({number!r})"
 
     def put(self, text: str, *of: Any) -> Value:
         if len(self.lines) == OPERATIONS_MAX:

@@ -161,6 +161,8 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
             step = chosen.record.step
             best = best_of.written(chosen.record, place, int(end["version"]), lambda made: best_model(step, made))
             best = replace(best, out=out + best.out.removeprefix(place))
+        elif chosen is not None:
+            best_of.forget(place)
         save(place, net)
     except Refused as why:
         raise Failed(_said(6, f"the job is done, digest {end['digest']}: {why}")) from None
