@@ -11,7 +11,7 @@ from scripts import HEAD, ended, events, started, written
 BEST = HEAD + """
 import shutil, time
 def half(net, batch):
-    wrong = net(batch[0]) - batch[1] * 0.4
+    wrong = net(batch[0]) - batch[1] * float(os.environ.get("PART", 0.4))
     return (wrong * wrong).mean(), {"far": 3.0}
 def drop(step):
     for number in os.environ.get("DROP", "").split() if step.step == 42 else ():
@@ -88,6 +88,17 @@ def a_best_model_without_a_checkpoint_is_made_again(place):
         require(os.path.exists(os.path.join(out, "model.safetensors")), "the last model")
 
 
+def steps_that_are_done_again_have_the_same_evaluation(place):
+    """Otherwise the model is another one than the evaluation was of."""
+    script, out = written(place, "best.py", BEST), place.path("out")
+    best = int(result_of(script, OUT=out).split("(")[1].split(",")[0])
+    shutil.rmtree(os.path.join(out, "best"))
+    shutil.rmtree(os.path.join(out + "-ck", f"step-{best:09}"))
+    code, said = ended(script, OUT=out, STARLING_RESUME="1", PART="0.5")
+    require(code == 6 and f"that of step {best}, and doing its steps again has come to another evaluation" in said, said)
+    require("best" not in os.listdir(out), os.listdir(out))
+
+
 def what_is_not_the_best_model_does_not_stay(place):
     """Where a run goes on: one that is the best no more, and what a killed process has written of one."""
     script, out = written(place, "best.py", BEST), place.path("out")
@@ -133,6 +144,6 @@ print("AGAIN", again.digest)
     require(code == 0 and "AGAIN" in said, said)
 
 
-main(what_is_not_the_best_model_does_not_stay, what_best_gives_is_a_number, the_best_model_is_that_of_its_step, the_best_model_is_the_same_through_kills,
+main(steps_that_are_done_again_have_the_same_evaluation, what_is_not_the_best_model_does_not_stay, what_best_gives_is_a_number, the_best_model_is_that_of_its_step, the_best_model_is_the_same_through_kills,
      a_best_model_without_a_checkpoint_is_made_again, what_best_needs_is_named,
      a_later_call_begins_with_the_best_model)

@@ -137,10 +137,13 @@ def exported(program: str, checkpoint: str, made: str) -> bool:
                           stderr=subprocess.DEVNULL).returncode == 0
 
 
-def gone_back(folder: str, step: int, made: str, run: "Callable[[str, str, bool], int]") -> None:
-    """Makes a folder with the trained parameters after so many steps where there is no checkpoint of them, as one that
-    comes while the one before is being written is given up: the job does them again, from the checkpoint before.
-    run(out, checkpoints, resume): does as many steps; returns the exit code. Raises Refused."""
+def gone_back(folder: str, record: EvaluationRecord, made: str,
+              run: "Callable[[str, str, bool], tuple[int, Optional[EvaluationRecord]]]") -> None:
+    """Makes a folder with the trained parameters of the evaluation's step where there is no checkpoint of them, as one
+    that comes while the one before is being written is given up: the job does its steps again, from the checkpoint before.
+    run(out, checkpoints, resume): does as many steps; returns the exit code and the evaluation of the last. Raises
+    Refused."""
+    step = record.step
     before = max((one for one in steps_in(folder) if one < step), default=None)
     print(f"the best model is that of step {step}, of which there is no checkpoint: its steps are done again from"
           f" {'the beginning' if before is None else f'the checkpoint of step {before}'}", flush=True)
@@ -149,8 +152,11 @@ def gone_back(folder: str, step: int, made: str, run: "Callable[[str, str, bool]
         os.mkdir(checkpoints)
         if before is not None:
             shutil.copytree(path_of(folder, before), path_of(checkpoints, before))
-        code = run(out, checkpoints, before is not None)
+        code, found = run(out, checkpoints, before is not None)
         if code != 0:
             raise Refused(f"the best model is that of step {step}, and doing its steps again has ended with exit code {code}")
+        if repr(found) != repr(record):  # NaN of a metric is the same
+            raise Refused(f"the best model is that of step {step}, and doing its steps again has come to another evaluation:"
+                          " what has changed since then reaches the result")
         os.makedirs(made, exist_ok=True)
         os.replace(os.path.join(out, "model.safetensors"), os.path.join(made, "model.safetensors"))

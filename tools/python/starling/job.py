@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
@@ -131,15 +132,16 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
         job = options.job(net, data, script, end, tended=callbacks.best is not None)
         return command_of(job, place if moved else out, resume or end is not None, end, watch)
 
-    def best_model(step: int, made: str) -> None:
+    def best_model(record: EvaluationRecord, made: str) -> None:
         folder = str(options.checkpoint)
 
-        def once_more(out: str, checkpoints: str, resume: bool) -> int:
-            job = replace(options, checkpoint=checkpoints).job(net, data, script, step)
-            return command_of(job, out, resume, step, None)[0]
+        def once_more(out: str, checkpoints: str, resume: bool) -> "tuple[int, Optional[EvaluationRecord]]":
+            job = replace(options, checkpoint=checkpoints).job(net, data, script, record.step)
+            code = command_of(job, out, resume, record.step, None)[0]
+            return code, evaluation_of(_end_of(out)["evaluation"], options.evaluated()) if code == 0 else None
 
-        if not best_of.exported(program(), best_of.path_of(folder, step), made):
-            best_of.gone_back(folder, step, made, once_more)
+        if not best_of.exported(program(), best_of.path_of(folder, record.step), made):
+            best_of.gone_back(folder, record, made, once_more)
         save(made, net)
 
     chosen = None
@@ -157,9 +159,9 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
     end = _end_of(place)
     best = None
     try:
-        if chosen is not None and chosen.record is not None:
-            step = chosen.record.step
-            best = best_of.written(chosen.record, place, int(end["version"]), lambda made: best_model(step, made))
+        record = None if chosen is None else chosen.record
+        if record is not None:
+            best = best_of.written(record, place, int(end["version"]), partial(best_model, record))
             best = replace(best, out=out + best.out.removeprefix(place))
         elif chosen is not None:
             best_of.forget(place)
