@@ -137,13 +137,17 @@ namespace {
 
 Job essence_of(const Job& job) {
   // Out: the name, where data and script lie (what they give is part of the fingerprint), compute time,
-  // copies, shares, seals, timeouts, what passes compute twice, what is done about a skipped step,
-  // events and checkpoints, none of which reaches a bit of the result. In: everything else; steps
+  // copies, shares, seals, timeouts, what passes compute twice, where a script's state lies, what is
+  // done about a skipped step, events and checkpoints, none of which reaches a bit of the result. In:
+  // everything else; steps
   // too, since a worker whose hash matches ends at its own job's last step, and digest_every, since
   // a digest is the sum of what all members add at the same step.
   Job essence = job;
   const Job neutral;
   essence.name.clear();
+  // A script's processes compute with the instructions of "auto" wherever its workers keep the state.
+  if (kind_of(job.model).is_script && (job.isa == "cuda" || job.isa == "emulated"))
+    essence.isa = neutral.isa;
   essence.data.path.clear();
   essence.evaluate.path.clear();
   std::visit(

@@ -98,6 +98,22 @@ TEST_CASE(
   CHECK(job_differences(job, argument).starts_with("model.arguments is [\"--name\", "));
 }
 
+TEST_CASE("a script's model: where the workers' state lies makes no other job") {
+  const auto with_isa = [](const char* isa) {
+    Job job = parse_job(kGood, "/folder").value();
+    job.isa = isa;
+    return job;
+  };
+  const Job job = with_isa("auto");
+  for (const char* isa : {"cuda", "emulated"}) {
+    CHECK(job_hash(with_isa(isa)) == job_hash(job));
+    CHECK(state_hash(with_isa(isa)) == state_hash(job));
+    CHECK(job_differences(job, with_isa(isa)).empty());
+  }
+  CHECK(job_hash(with_isa("avx2")) != job_hash(job));
+  CHECK(state_hash(with_isa("avx2")) != state_hash(job));
+}
+
 TEST_CASE("bad job files of a script's model: the message says what, where and what was expected") {
   struct Row {
     const char *from, *to, *message;
