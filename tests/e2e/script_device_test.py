@@ -4,10 +4,11 @@ and driver (tests/cuda); the package is the shipped one, with a stand-in for tor
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
-from harness import STARLING, Failed, environment, main, require, same, wait_until
+from harness import PATIENCE, STARLING, Failed, environment, main, require, same, wait_until
 from scripts import HEAD, PATHS, ended, events, result, started, written
 
 FOLDER = os.path.join(os.path.dirname(STARLING), "tests", "cuda")
@@ -22,6 +23,10 @@ def build_on_gpu():
 
 def loss_on_gpu(net, batch):
     return loss(net, [one.to("cuda") for one in batch])
+"""
+CONSTANT_RATE = """
+def train(*arguments, train=train, **options):
+    train(*arguments, schedule=starling.Schedule("constant"), **options)
 """
 TRAIN = """
 if __name__ == "__main__":
@@ -94,11 +99,38 @@ def a_net_on_a_gpu_has_its_workers_there_where_they_can_be(place):
     require(isa_of(there, **GPU) == "cuda", isa_of(there, **GPU))
     require(isa_of(there, **{**GPU, "STARLING_PLUGIN": place.path("none.so")}) == "auto", "without a plugin")
     require(isa_of(script(place, "here/train.py"), **GPU) == "auto", "a net on the CPU")
+    for name, parts in (("second", "list(net.parameters())"), ("both", "[net.bias]"), ("not-trained", "[net.held]")):
+        other = f"""
+def on_others(build=build_on_gpu):
+    net, data = build()
+    net.register_buffer("held", torch.zeros(1))
+    for p in {parts}:
+        p.data = p.data.to("cuda:1")
+    return net, data
+"""
+        path = script(place, f"{name}/train.py", "loss_on_gpu", "on_others", other)
+        require(isa_of(path, **GPU) == "auto", f"a net on another GPU: {name}")
     own = script(place, "own/train.py", "loss_on_gpu", "build_on_gpu")
     with open(own) as file:
         text = file.read().replace("    train(loss_on_gpu, build_on_gpu, ", "    train(loss_on_gpu, build_on_gpu, "
                                    "optimizer=starling.Elementwise(lambda w, g, m, rate: (w - rate * g, m), moments=1), ")
     require(isa_of(written(place, "own/train.py", text), **GPU) == "auto", "an optimizer that GPUs have not")
+
+
+def a_job_goes_on_from_its_checkpoints_where_workers_have_a_gpu_and_where_they_have_none(place):
+    none = {**GPU, "STARLING_PLUGIN": place.path("none.so")}
+    for name, first, then in (("gets", none, GPU), ("loses", GPU, none)):
+        options = dict(extra=CONSTANT_RATE, isa="auto", steps=100000, checkpoint=place.path(f"{name}/checkpoints"), checkpoint_every=2)
+        out = place.path(f"{name}/out")
+        run = started(on_gpu(place, f"{name}/train.py", **options), OUT=out, **first)
+        wait_until(lambda: events(out, "checkpoint") or run.poll() is not None, "a checkpoint")
+        run.send_signal(signal.SIGTERM)
+        run.communicate(timeout=PATIENCE)
+        end = max(e["version"] for e in events(out, "checkpoint")) + 4
+        again = on_gpu(place, f"{name}/train.py", **options, command=("--steps", str(end)))
+        found = result(again, OUT=place.path(f"{name}/again"), STARLING_RESUME="1", **then)
+        wanted = result(script(place, f"{name}/host.py", extra=CONSTANT_RATE, steps=end), OUT=place.path(f"{name}/host"))
+        require(found == wanted, f"{name}: {found}, not {wanted}")
 
 
 def nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported(place):
@@ -226,6 +258,8 @@ def writes(net, batch):
 
 main(on_the_emulated_device_the_digest_is_that_of_the_host_and_nothing_is_copied,
      a_net_on_a_gpu_has_the_digest_of_the_host_for_any_number_of_workers,
-     a_net_on_a_gpu_has_its_workers_there_where_they_can_be, nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported,
-     memory_is_filled_on_a_gpu_until_a_pass_has_come_to_no_nan, a_net_of_bfloat16_has_parameters_in_float32_behind_it, who_dies_within_a_pass_costs_no_bit,
-     what_a_loss_writes_on_a_gpu_is_refused_in_every_pass)
+     a_net_on_a_gpu_has_its_workers_there_where_they_can_be,
+     a_job_goes_on_from_its_checkpoints_where_workers_have_a_gpu_and_where_they_have_none,
+     nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported,
+     memory_is_filled_on_a_gpu_until_a_pass_has_come_to_no_nan, a_net_of_bfloat16_has_parameters_in_float32_behind_it,
+     who_dies_within_a_pass_costs_no_bit, what_a_loss_writes_on_a_gpu_is_refused_in_every_pass)

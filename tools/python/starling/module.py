@@ -57,8 +57,9 @@ def tensors_of(net: nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 
 def on_gpu(net: nn.Module) -> bool:
-    """Whether all that a job has of the net is on CUDA devices."""
-    return all(t.device.type == "cuda" for _, t in tensors_of(net))
+    """Whether all that a job has of the net is on the first GPU, and nothing of it on another one: a process sees one."""
+    others = any(t.device.index != 0 for t in [*net.parameters(), *net.buffers()] if t.device.type == "cuda")
+    return not others and all(t.device.type == "cuda" for _, t in tensors_of(net))
 
 
 def parameters_alive() -> "set[int]":
