@@ -110,6 +110,9 @@ def on_others(build=build_on_gpu):
 """
         path = script(place, f"{name}/train.py", "loss_on_gpu", "on_others", other)
         require(isa_of(path, **GPU) == "auto", f"a net on another GPU: {name}")
+    chosen = script(place, "chosen/train.py", "loss_on_gpu", "build_on_gpu", 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"')
+    require(isa_of(chosen, **GPU) == "auto", "a GPU that the script has chosen, which workers do not hear of")
+    require(isa_of(chosen, **GPU, CUDA_VISIBLE_DEVICES="1") == "cuda", "a GPU that whoever began has chosen")
     own = script(place, "own/train.py", "loss_on_gpu", "build_on_gpu")
     with open(own) as file:
         text = file.read().replace("    train(loss_on_gpu, build_on_gpu, ", "    train(loss_on_gpu, build_on_gpu, "

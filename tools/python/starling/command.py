@@ -31,9 +31,16 @@ def program() -> str:
 
 
 def has_gpu() -> bool:
-    """Whether workers of this machine can keep a job's state on its GPUs."""
-    said = subprocess.run([program(), "version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-    return re.search(r"^gpu .*; [0-9]+ GPUs?: (?!.*no code for it)", said.stdout, re.MULTILINE) is not None
+    """Whether workers of this machine can keep a job's state on its GPUs, and see those that this process sees: they have
+    the environment that it began with, and the script may have chosen others in its own."""
+    began, chosen = environment(), "CUDA_VISIBLE_DEVICES"
+    if began.get(chosen) != os.environ.get(chosen):
+        return False
+    try:
+        said = subprocess.run([program(), "version"], env=began, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    except OSError:  # the job cannot run either, which is told then
+        return False
+    return re.search(rb"^gpu .*; [0-9]+ GPUs?: (?!.*no code for it)", said.stdout, re.MULTILINE) is not None
 
 
 def command() -> None:
