@@ -231,6 +231,28 @@ def dies(net, batch):
     require(os.path.exists(place.path("child")) and os.path.exists(place.path("worker")), "nobody was killed")
 
 
+def a_process_that_finds_no_memory_on_its_gpu_has_another_one_take_its_place(place):
+    wanted = result(script(place, "plain/train.py"), OUT=place.path("host"))
+    extra = """
+passes = []
+def lacks(net, batch):
+    passes.append(1)
+    for path, why in ((os.environ["ONCE"] + "-torch", "CUDA out of memory. Tried to allocate 2.00 GiB."),
+                      (os.environ["ONCE"] + "-runtime", "CUDA error: out of memory")):
+        if len(passes) < 10 or os.path.exists(path):  # set-up has some passes
+            continue
+        open(path, "x").close()
+        raise RuntimeError(why)
+    return loss_on_gpu(net, batch)
+"""
+    path = script(place, "gpu/train.py", "lacks", "build_on_gpu", extra, isa="cuda")
+    code, said = ended(path, OUT=place.path("gpu"), ONCE=place.path("once"), **GPU)
+    require(code == 0 and f"RESULT {wanted}" in said, said[-3000:])
+    for why in ("torch", "runtime"):
+        require(os.path.exists(place.path(f"once-{why}")), f"nothing was lacking: {why}")
+    require("the script's process ran out of memory; another one takes its place" in said, said[-3000:])
+
+
 def what_a_loss_writes_on_a_gpu_is_refused_in_every_pass(place):
     extra = """
 class Net(Net):
@@ -265,4 +287,5 @@ main(on_the_emulated_device_the_digest_is_that_of_the_host_and_nothing_is_copied
      a_job_goes_on_from_its_checkpoints_where_workers_have_a_gpu_and_where_they_have_none,
      nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported,
      memory_is_filled_on_a_gpu_until_a_pass_has_come_to_no_nan, a_net_of_bfloat16_has_parameters_in_float32_behind_it,
-     who_dies_within_a_pass_costs_no_bit, what_a_loss_writes_on_a_gpu_is_refused_in_every_pass)
+     who_dies_within_a_pass_costs_no_bit, a_process_that_finds_no_memory_on_its_gpu_has_another_one_take_its_place,
+     what_a_loss_writes_on_a_gpu_is_refused_in_every_pass)

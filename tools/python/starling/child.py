@@ -34,6 +34,8 @@ REQUEST_MAX = 1 << 24
 DONE, RAISED = b"\0", b"\1"
 TEXT_MAX = 1500
 OUT_OF_MEMORY = 12  # exit status
+# What torch says when the host, or a GPU, has no memory left; the last is of gpu_memory.py.
+NO_MEMORY = ("can't allocate memory", "CUDA out of memory", "CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY")
 
 _channel: "Channel | None" = None  # of this process, if it computes for a worker
 
@@ -310,15 +312,15 @@ class Server:
         (file,) = self._channel.files()
         place = self._place_of(request, 0, file)
         there = not place.gpu or {(t.device.type, t.device.index) for _, t in self._trained} == {("cuda", 0)}
-        if not there:
-            os.close(file)
-        elif place.gpu:
+        if place.gpu and there:
             try:
                 place.floats(self._torch, place.whole, write=True).zero_()
             except self._mapping.CannotMap as why:
                 there = False
                 print(f"starling: the GPU's memory is not shared ({why}): parameters and gradients go through the host's",
                       file=sys.stderr)
+        else:
+            os.close(file)
         self._channel.reply(b"\1" if there else b"\0")
 
     def _take_memory(self, request: memoryview) -> None:
@@ -644,7 +646,7 @@ def main(path: str) -> None:
         failure: BaseException = RuntimeError(f"the script called exit({end.code!r})")
     except BaseException as error:  # whatever the script raises is told to the worker
         failure = error
-        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
             traceback.print_exc()
             os._exit(OUT_OF_MEMORY)  # of this process alone: another one may have it
 

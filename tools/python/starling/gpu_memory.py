@@ -28,7 +28,10 @@ def _driver() -> ctypes.CDLL:
 
 
 def _call(driver: ctypes.CDLL, name: str, *arguments: Any) -> None:
-    code = getattr(driver, name)(*arguments)
+    function = getattr(driver, name, None)
+    if function is None:
+        raise CannotMap(f"{name}: the driver has no such function")
+    code = function(*arguments)
     if code != 0:
         text = ctypes.c_char_p()
         driver.cuGetErrorName(code, ctypes.byref(text))
