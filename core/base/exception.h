@@ -2,6 +2,7 @@
 // Turns a caught exception into an Error. We throw nothing ourselves; the standard library does
 // when memory is short, and a model or data source of an application may.
 
+#include <new>
 #include <string>
 
 #include "core/base/result.h"
@@ -11,5 +12,8 @@ namespace starling {
 // Call it only within a catch. `doing`: "computing a micro-batch".
 // kUnavailable  std::bad_alloc: memory is not to be had; kBadInput  anything else, with its what().
 Error error_of_exception(const std::string& doing);
+
+// "out of memory", or what one of our own says that is derived from it (kernels/cuda/no_memory.h).
+std::string no_memory_text(const std::bad_alloc& none);
 
 }  // namespace starling

@@ -9,6 +9,7 @@
 #include "core/base/check.h"
 #include "core/base/exit.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/no_memory.h"
 #include "kernels/cuda/queue.h"
 
 namespace starling::kernels::cuda {
@@ -119,7 +120,8 @@ std::byte* CudaDevice::take(std::size_t bytes, bool pinned) {
              : cudaMalloc(&taken, bytes);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // the error is an answer, which no later call may get
-    throw std::bad_alloc();
+    if (pinned) throw std::bad_alloc();
+    throw NoMemory();
   }
   check(error, "taking memory");
   auto* const at = static_cast<std::byte*>(taken);

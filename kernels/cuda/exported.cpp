@@ -7,9 +7,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <new>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/no_memory.h"
 
 namespace starling::kernels::cuda {
 namespace {
@@ -100,7 +100,7 @@ std::optional<Exported> take_exported(int device, std::size_t bytes) {
   const std::size_t whole = (bytes + grain - 1) / grain * grain;
   CUmemGenericAllocationHandle piece = 0;
   const CUresult made = driver.create(&piece, whole, &all, 0);
-  if (made == CUDA_ERROR_OUT_OF_MEMORY) throw std::bad_alloc();
+  if (made == CUDA_ERROR_OUT_OF_MEMORY) throw NoMemory();
   if (made != CUDA_SUCCESS) return std::nullopt;
   int file = -1;
   const bool exported =

@@ -203,6 +203,18 @@ def build_mixed():
     require(code == 2 and "weight is torch.float32 and bias is torch.bfloat16; expected one of the two" in said, said)
 
 
+def each_piece_that_the_driver_refuses_is_copied(place):
+    """One after the other: that of the first question, those of set-up, the working parameters, the gradient."""
+    wanted = result(script(place, "plain/train.py", steps=2), OUT=place.path("host"))
+    path = on_gpu(place, "gpu/train.py", steps=2)
+    for refused in (*(f"cuMemExportToShareableHandle:{n}" for n in range(1, 6)), "cuMemAddressReserve:4", "cuMemMap:4", "cuMemSetAccess:4"):
+        found = result(path, OUT=place.path(refused), **GPU, STARLING_IMITATION_DRIVER=refused)
+        require(found == wanted, f"{refused}: {found}, not {wanted}")
+    for n in (1, 3, 4, 5):
+        code, said = ended(path, OUT=place.path(f"full-{n}"), **GPU, STARLING_IMITATION_DRIVER=f"cuMemCreate:{n}")
+        require(code == 3 and "starling: out of memory of the GPU" in said, f"piece {n}: exit code {code}: {said}")
+
+
 def who_dies_within_a_pass_costs_no_bit(place):
     """A worker, and a process that computes, each in the middle of a pass, which the script says by a file."""
     wanted = result(script(place, "plain/train.py", steps=12), OUT=place.path("host"))
@@ -287,5 +299,6 @@ main(on_the_emulated_device_the_digest_is_that_of_the_host_and_nothing_is_copied
      a_job_goes_on_from_its_checkpoints_where_workers_have_a_gpu_and_where_they_have_none,
      nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported,
      memory_is_filled_on_a_gpu_until_a_pass_has_come_to_no_nan, a_net_of_bfloat16_has_parameters_in_float32_behind_it,
-     who_dies_within_a_pass_costs_no_bit, a_process_that_finds_no_memory_on_its_gpu_has_another_one_take_its_place,
+     each_piece_that_the_driver_refuses_is_copied, who_dies_within_a_pass_costs_no_bit,
+     a_process_that_finds_no_memory_on_its_gpu_has_another_one_take_its_place,
      what_a_loss_writes_on_a_gpu_is_refused_in_every_pass)

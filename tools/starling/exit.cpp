@@ -10,6 +10,7 @@
 #include <exception>
 #include <new>
 
+#include "core/base/exception.h"
 #include "core/base/exit.h"
 
 namespace starling::tools {
@@ -66,9 +67,9 @@ void end_with_a_line_on_exceptions() {
     const char* what = "ended by std::terminate";
     try {
       if (const auto thrown = std::current_exception()) std::rethrow_exception(thrown);
-    } catch (const std::bad_alloc&) {
-      code = 3;
-      what = "out of memory";
+    } catch (const std::bad_alloc& none) {
+      std::fprintf(stderr, "starling: %s\n", no_memory_text(none).c_str());
+      std::_Exit(3);
     } catch (const std::exception& thrown) {
       std::fprintf(stderr, "starling: internal error: exception %s\n", thrown.what());
       std::_Exit(code);
