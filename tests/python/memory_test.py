@@ -43,7 +43,7 @@ class Worker:
 
 
 def held(devices, weights, gradient):
-    tensors = memory.Tensors(FIRSTS, SHAPES, [torch.device(name) for name in devices])
+    tensors = memory.Tensors(FIRSTS, SHAPES, [torch.device(name) for name in devices], [torch.float32] * len(SHAPES))
     kind = memory.Here if set(devices) == {"cpu"} else memory.Elsewhere
     return kind(torch, tensors, weights.place(), gradient.place(), 4 * ELEMENTS)
 

@@ -238,6 +238,7 @@ class Watch:
             self._tell_history(with_last=True)
         for event in self._order.rest():
             self._step(event)
+        self._prune()  # a checkpoint may have been told before the last evaluations
         if done:
             self._release(wait=False)
         while self._queue:
