@@ -446,7 +446,7 @@ class Server:
             p.grad = None  # autograd would add to what build() or a loop has left there
         if self._held is not None and self._step != (seed, step):
             self._held.renew()
-        if self._away:
+        if self._away and hasattr(self._torch.utils, "deterministic"):  # from torch 2.2 on
             self._torch.utils.deterministic.fill_uninitialized_memory = self._fills
         self._nan = False
         self._statistics.begin([weight for weight, _ in self._views[len(self._parameters):]])
