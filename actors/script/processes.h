@@ -51,7 +51,7 @@ class Processes {
             DataReader& data);
 
   void on_lost(ChildLost told) { told_ = std::move(told); }
-  // Sets what PythonChild::start() is told; call it before processes start.
+  // Sets the GPU that processes see, as of PythonChild::start(); called before processes start.
   void on_gpu(std::string gpu) { gpu_ = std::move(gpu); }
   // See Likeness; call it before processes start.
   void begin_with(const Batch& first) { likeness_.begin_with(first); }

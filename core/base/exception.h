@@ -13,7 +13,7 @@ namespace starling {
 // kUnavailable  std::bad_alloc: memory is not to be had; kBadInput  anything else, with its what().
 Error error_of_exception(const std::string& doing);
 
-// "out of memory", or what one of our own says that is derived from it (kernels/cuda/no_memory.h).
+// Returns "out of memory", or the text of our own class derived from bad_alloc (NoMemory of a GPU).
 std::string no_memory_text(const std::bad_alloc& none);
 
 }  // namespace starling

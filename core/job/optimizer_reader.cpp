@@ -101,7 +101,7 @@ void read_groups(Section& s, OptimizerSpec& o) {
   }
 }
 
-// What a formula leaves out would be said in vain.
+// Refuses a formula that ignores the job's rate or weight_decay, which would have no effect.
 void check_formula(Section& s, const OptimizerSpec& o) {
   const auto formula = parse_formula(o.update);
   if (!s.good()) return;

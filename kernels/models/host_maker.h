@@ -41,7 +41,7 @@ class HostMaker : public GradientMaker, private PartSource, private GradientSink
   Array<float> gradient_;
   const bool exported_;
   Array<float> parameters_;   // empty: none was copied yet
-  Array<float> there_;        // the gradient on the device; empty: gradient_ is
+  Array<float> there_;        // the gradient on the device; empty: the device reads gradient_
   std::vector<float> zeros_;  // for the largest part; empty: never lacking
 };
 

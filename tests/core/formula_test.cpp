@@ -104,7 +104,7 @@ TEST_CASE("formula: what the new values are made of is known") {
   CHECK(!depends_on(formula, Operation::kStep));
 }
 
-// Goal: no rate, schedule or decay is said in vain.
+// Goal: a job file is refused whose formula ignores its rate, schedule or weight_decay.
 TEST_CASE("formula: job files have one that is made of what they say") {
   const auto error = [](const std::string& update, const std::string& more) {
     return error_of(replaced(kGood, "kind = \"adamw\"",

@@ -99,8 +99,8 @@ class Weights:
 
 @dataclass(frozen=True)
 class Place:
-    """Of the worker's: a file, where in it the memory begins, and of how many bytes all of it is. Whoever maps it closes
-    the file."""
+    """Of the worker's memory: a file, the byte in it at which the memory begins, and how many bytes the file has. floats()
+    and Weights close the file."""
 
     file: int
     gpu: bool

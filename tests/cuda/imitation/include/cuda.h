@@ -1,6 +1,6 @@
 #pragma once
 // CUDA's driver, as far as memory that processes share: an anonymous file is in the place of a GPU's memory.
-// Whoever maps a piece maps all of it, as with CUDA.
+// A process maps a piece whole or not at all, as with CUDA.
 
 #include <cstddef>
 
