@@ -22,7 +22,7 @@ namespace starling::collectives {
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kWakeTag = ~std::uint64_t{0};
-constexpr int kWordsInSilence = 3;  // an end speaks so often in the least that it may be silent
+constexpr int kWordsInSilence = 6;  // an end speaks so often in the least that it may be silent
 }  // namespace
 
 class Mesh::Impl {
@@ -230,9 +230,10 @@ void Mesh::Impl::run() {
 
 int Mesh::Impl::timeout_ms() const {
   const bool speaks = options.silence.count() > 0 && standing_ > 0 && !broken_;
-  if (connected || broken_ || leaving_) return speaks ? static_cast<int>(word_ms()) : -1;
+  const auto word = static_cast<int>(std::max(said_ms_ + word_ms(), now_ms_ + 1) - now_ms_);
+  if (connected || broken_ || leaving_) return speaks ? word : -1;
   auto at = connect_deadline_;
-  if (speaks) at = std::min(at, Clock::now() + std::chrono::milliseconds(word_ms()));
+  if (speaks) at = std::min(at, Clock::now() + std::chrono::milliseconds(word));
   for (const auto& peer : peers_)
     if (peer && peer->dialler) at = std::min(at, peer->dialler->wake_at());
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(at - Clock::now());
@@ -343,9 +344,10 @@ void Mesh::Impl::broke(Peer& peer, const std::string& why, LinkFault fault) {
     const std::lock_guard lock(mutex_);
     broken_peers_ = std::move(ranks);
   }
+  // Closing shows the others an end of file: the cause is told before a report of theirs can come.
+  if (events_.on_broken) events_.on_broken(peer.rank, why, fault);
   for (const auto& other : peers_)
     if (other) close(*other);
-  if (events_.on_broken) events_.on_broken(peer.rank, why, fault);
 }
 
 void Mesh::Impl::close(Peer& peer) {
@@ -405,9 +407,8 @@ void Mesh::Impl::say_alive() {
   said_ms_ = now_ms_;
   FrameHeader header;
   header.kind = FrameKind::kAlive;
-  const FrameHeader word = complete(header, {});
   for (const auto& peer : peers_)
-    if (peer && peer->state == State::kStands) peer->outbox.push_if_idle(word);
+    if (peer && peer->state == State::kStands) peer->outbox.push_if_idle(complete(header, {}));
 }
 
 // Skips a peer that has left, which says nothing more, and one that is not read now.
@@ -419,9 +420,8 @@ void Mesh::Impl::check_silence() {
   std::vector<std::uint64_t> longest;
   for (const auto& peer : peers_)
     if (judged(peer)) longest.push_back(peer->silence.longest_ms(now_ms_, peer->judged_ms, least));
-  const std::uint64_t tolerance = tolerance_ms(std::move(longest), least);
   Peer* latest = nullptr;
-  std::uint64_t silent_ms = tolerance;
+  std::uint64_t silent_ms = tolerance_ms(std::move(longest), least);
   for (const auto& peer : peers_) {
     if (!judged(peer)) continue;
     const std::uint64_t open = peer->silence.open_ms(now_ms_, peer->judged_ms);

@@ -43,7 +43,7 @@ struct MeshOptions {
   std::chrono::milliseconds connect_timeout{5000};    // until all connections stand
   std::chrono::milliseconds handshake_timeout{2000};  // of one attempt
   // Least time that a connection may be silent, from when all stand; longer where the others are
-  // silent as well. 0: for ever. Every third of that time each end says that it is there.
+  // silent as well. 0: for ever. Every sixth of that time each end says that it is there.
   std::chrono::milliseconds silence{0};
   SealRule seal = SealRule::kAuto;  // the same at all ranks
   bool local_sockets = true;        // instead of TCP, to peers at a loopback address (socket.h)
@@ -59,8 +59,8 @@ struct MeshOptions {
 struct MeshEvents {
   std::function<void()> on_connected;  // all W-1 connections stand; before any frame
   std::function<void(Rank, Frame)> on_frame;
-  // The first break, or a peer that did not stand in time. All connections of the epoch are closed
-  // by then, so all other ranks stop within a round trip; nothing is delivered after it.
+  // The first break, or a peer that did not stand in time. All connections of the epoch close when
+  // it returns, so all other ranks stop within a round trip; nothing is delivered after it.
   std::function<void(Rank, std::string, LinkFault)> on_broken;
   std::function<void(Rank)> on_left;  // the peer's LEFT: its last frame
   std::function<void()> on_drained;   // after leave(): the last connection has closed

@@ -10,14 +10,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "core/base/check.h"
 #include "core/base/ids.h"
 #include "core/wire/frame.h"
+#include "core/wire/messages.h"
 
 namespace starling::elastic {
 
@@ -52,8 +54,20 @@ class Stopping {
   }
   // A worker that is in no epoch was asked for a report.
   void report() { state_ = State::kReporting; }
-  void close(const EpochId& epoch) { closing_.insert(epoch); }
+  void close(std::shared_ptr<const Plan> plan) {
+    const EpochId epoch = plan->id;
+    closing_.emplace(epoch, std::move(plan));
+  }
   void closed(const EpochId& epoch) { closing_.erase(epoch); }
+  // A connection of an epoch that closes had broken. The leader's question, which another worker's
+  // report caused, may overtake the cause. An end of file says nothing by then: all others close.
+  void broke(const EpochId& epoch, Rank peer, LinkFault fault) {
+    const auto at = closing_.find(epoch);
+    if (at == closing_.end() || peer >= at->second->members.size()) return;
+    if (fault == LinkFault::kEnded || fault_ != LinkFault::kEnded) return;
+    broken_ = {at->second->members[peer].who};
+    fault_ = fault;
+  }
 
   // The promise of a report, if one is due: nothing of the epoch can be sent or received any more.
   std::optional<EpochId> promise() {
@@ -76,7 +90,7 @@ class Stopping {
   EpochId promised_;      // enters no plan below it; never falls
   EpochId highest_plan_;  // seen
   EpochId asked_;         // by the last Freeze
-  std::set<EpochId> closing_;
+  std::map<EpochId, std::shared_ptr<const Plan>> closing_;
   std::vector<Incarnation> broken_;
   LinkFault fault_ = LinkFault::kEnded;
 };

@@ -391,7 +391,7 @@ bool Worker::switch_epochs() {
 
 void Worker::on_event(const Broken& e) {
   const EpochRun* run = going(e.epoch);
-  if (!run) return;
+  if (!run) return stopping_.broke(e.epoch, e.peer, e.fault);
   if (e.peer == kNoRank) return stop({});
   if (e.peer >= run->world()) return;
   stop({run->plan->members[e.peer].who}, e.fault);
@@ -401,7 +401,7 @@ void Worker::stop(std::vector<Incarnation> broken, LinkFault fault) {
   for (auto* run : {&run_, &next_}) {
     if (!*run || (*run)->self == kNoRank) continue;
     emit(Stop{(*run)->plan->id});
-    stopping_.close((*run)->plan->id);
+    stopping_.close((*run)->plan);
   }
   run_.reset();
   next_.reset();

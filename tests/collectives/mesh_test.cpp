@@ -126,6 +126,25 @@ TEST_CASE("mesh: one closed peer stops the whole epoch") {
     epoch.nodes[r]->wait([](const Told& t) { return t.breaks == 1; });
 }
 
+// So no report of another rank, which sees nothing but an end of file, overtakes the cause.
+TEST_CASE("mesh: a break is told before another rank can see it") {
+  MeshGroup epoch(3);
+  epoch.make();
+  bool seen = false;
+  epoch.nodes[0]->at_break = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    seen = epoch.nodes[1]->told().broken.has_value();
+  };
+  for (auto& node : epoch.nodes) node->mesh->start();
+  FrameHeader flawed;
+  flawed.kind = FrameKind::kAlive;  // which carries nothing
+  epoch.nodes[2]->mesh->send(0, flawed, pattern(2, 1, 100));
+  for (const Rank r : {Rank{0}, Rank{1}})
+    epoch.nodes[r]->wait([](const Told& t) { return t.broken.has_value(); });
+  CHECK(epoch.nodes[0]->told().broken->first == 2);
+  CHECK_FALSE(seen);
+}
+
 TEST_CASE("mesh: a peer that does not stand in time is named") {
   MeshGroup epoch(3);
   MeshOptions impatient = epoch.of(0);

@@ -47,6 +47,7 @@ class Node {
     events.on_drained = [this] { tell([](Told& t) { t.drained = true; }); };
     events.on_left = [this](Rank r) { tell([&](Told& t) { t.left.push_back(r); }); };
     events.on_broken = [this](Rank r, const std::string& why, LinkFault fault) {
+      if (at_break) at_break();
       tell([&](Told& t) {
         t.broken = {r, why};
         t.fault = fault;
@@ -72,6 +73,7 @@ class Node {
     const std::lock_guard lock(mutex_);
     return told_;
   }
+  std::function<void()> at_break;  // set it before start()
   // For tests that count something of their own under the same lock.
   template <class Change>
   void tell(Change change) {

@@ -9,13 +9,20 @@ namespace {
 
 constexpr EpochId kRun{1, 4};
 
+std::shared_ptr<const Plan> plan_of(EpochId id, std::vector<Incarnation> members = {}) {
+  Plan plan;
+  plan.id = id;
+  for (const Incarnation& who : members) plan.members.push_back({.who = who});
+  return std::make_shared<const Plan>(std::move(plan));
+}
+
 TEST_CASE("stopping: R9, a report is due when everything of the epoch is closed") {
   Stopping stopping;
   stopping.seen(kRun);
   CHECK_FALSE(stopping.promise().has_value());  // it goes on
   stopping.stop({}, LinkFault::kEnded);
-  stopping.close(kRun);
-  stopping.close({1, 5});
+  stopping.close(plan_of(kRun));
+  stopping.close(plan_of({1, 5}));
   CHECK_FALSE(stopping.promise().has_value());
   stopping.closed(kRun);
   CHECK_FALSE(stopping.promise().has_value());
@@ -78,6 +85,56 @@ TEST_CASE("stopping: broken links are told until the next plan is entered") {
   stopping.enters();
   CHECK(stopping.broken().empty());
   CHECK(stopping.fault() == LinkFault::kEnded);
+}
+
+TEST_CASE("stopping: what broke an epoch that closes is told, unless it is an end of file") {
+  struct Case {
+    const char* name;
+    LinkFault first, then;
+    EpochId of;
+    Rank peer;
+    LinkFault told;
+    std::vector<Incarnation> broken;
+  };
+  const Incarnation me{1, 1}, other{2, 2}, third{3, 3};
+  const Case cases[] = {
+      {"silent", LinkFault::kEnded, LinkFault::kSilent, kRun, 2, LinkFault::kSilent, {third}},
+      {"ended, as all links do now",
+       LinkFault::kEnded,
+       LinkFault::kEnded,
+       kRun,
+       2,
+       LinkFault::kEnded,
+       {}},
+      {"the first fault stays",
+       LinkFault::kUnreached,
+       LinkFault::kSilent,
+       kRun,
+       2,
+       LinkFault::kUnreached,
+       {other}},
+      {"of no epoch that closes",
+       LinkFault::kEnded,
+       LinkFault::kSilent,
+       {1, 3},
+       2,
+       LinkFault::kEnded,
+       {}},
+      {"of no member", LinkFault::kEnded, LinkFault::kSilent, kRun, 3, LinkFault::kEnded, {}},
+      {"of nobody", LinkFault::kEnded, LinkFault::kSilent, kRun, kNoRank, LinkFault::kEnded, {}},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    Stopping stopping;
+    std::vector<Incarnation> broken;
+    if (c.first != LinkFault::kEnded) broken = {other};
+    stopping.stop(broken, c.first);
+    stopping.close(plan_of(kRun, {me, other, third}));
+    stopping.broke(c.of, c.peer, c.then);
+    CHECK(stopping.fault() == c.told);
+    CHECK(stopping.broken() == c.broken);
+    stopping.check_invariants();
+  }
 }
 
 }  // namespace

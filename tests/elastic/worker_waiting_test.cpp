@@ -55,6 +55,20 @@ TEST_CASE(
   CHECK(missed() == Ranks{});
 }
 
+// Goal: people hear why a worker is left out. Method: the question that another worker's report caused
+// comes before the news that a third fell silent.
+TEST_CASE("worker: it reports which peer fell silent, though it is asked before it hears of that") {
+  OneWorker one;
+  one.begin();
+  one.receive(Freeze{{1, 2}});
+  one.on(Broken{kFirst, 2, LinkFault::kSilent});
+  one.on(Stopped{kFirst});
+  const auto reports = one.said<Report>();
+  REQUIRE_FALSE(reports.empty());
+  CHECK(reports.back().fault == LinkFault::kSilent);
+  CHECK(reports.back().broken == std::vector<Incarnation>{OneWorker::member(3).who});
+}
+
 TEST_CASE("worker: heartbeats say how much it has still to load") {
   OneWorker one;
   Join join;
