@@ -121,13 +121,24 @@ def numbers_are_of_any_kind(place):
 
 def torchs_updates_are_formulas(place):
     of = {"alpha": 0.9, "eps": 1e-8, "momentum": 0.0, "centered": False, "lr_decay": 0.5, "initial_accumulator_value": 0.25,
-          "betas": (0.5, 0.75), "decoupled_weight_decay": True}
+          "betas": (0.5, 0.75), "decoupled_weight_decay": True, "momentum_decay": 0.5}
     for name in (*torch_updates.NAMES, "Adam"):
         found = value_of(formula_of(*torch_updates.of(name, of)), w=2.0, g=0.5, m=1.0, v=4.0)
         require(all(math.isfinite(found[one]) for one in "wmv"), f"{name}: {found}")
     adagrad = value_of(formula_of(*torch_updates.of("Adagrad", of)), w=2.0, g=0.5, m=1.0, v=4.0)
     g = 0.5 + 0.25 * 2.0
     require(abs(adagrad["w"] - (2.0 - 0.5 / (1 + 2 * 0.5) * g / (math.sqrt(1 + g * g + 0.25) + 1e-8))) < 1e-12, adagrad)
+    nadam = value_of(formula_of(*torch_updates.of("NAdam", of)), w=2.0, g=0.5, m=1.0, v=4.0)
+    mu = [0.5 * (1 - 0.5 * 0.96 ** (i * 0.5)) for i in range(1, 5)]  # of steps 1 to 4; this is the third
+    w, m, v = 2.0 * (1 - 0.5 * 0.25), 1.0 + 0.5 * (0.5 - 1.0), 0.75 * 4.0 + 0.25 * 0.25
+    root = math.sqrt(v / (1 - 0.75 ** 3)) + 1e-8
+    w -= 0.5 * (1 - mu[2]) / (1 - math.prod(mu[:3])) * 0.5 / root + 0.5 * mu[3] / (1 - math.prod(mu)) * m / root
+    require(abs(nadam["w"] - w) < 1e-7 and nadam["m"] == m and nadam["v"] == v, f"{nadam}, not {w}")
+    try:
+        torch_updates.of("NAdam", {**of, "momentum_decay": 1e-9})
+        raise AssertionError("a product that is not told from a power")
+    except Refused as why:
+        require("momentum_decay must be 0 or from 1e-06 on, is 1e-09" in str(why), why)
     try:
         torch_updates.of("RMSprop", {**of, "momentum": 0.9, "centered": True})
         raise AssertionError("three moments")

@@ -209,7 +209,7 @@ WRONG = [
     (lambda net: AdamW(net.parameters(), maximize=True), {}, "torch.optim.AdamW's maximize must be False, is True"),
     (lambda net: SGD(net.parameters(), differentiable=True), {}, "torch.optim.SGD's differentiable must be False"),
     (lambda net: SGD(net.parameters(), momentum=0.9, dampening=0.1), {}, "torch.optim.SGD's dampening must be 0, is 0.1"),
-    (lambda net: torch.optim.NAdam(net.parameters()), {}, "optimizer is a torch.optim.NAdam, whose update a job does not have;"),
+    (lambda net: torch.optim.Rprop(net.parameters()), {}, "optimizer is a torch.optim.Rprop, whose update a job does not have;"),
     (lambda net: torch.optim.RMSprop(net.parameters(), momentum=0.9, centered=True), {}, "keeps three values for each parameter"),
     (lambda net: torch.optim.Adagrad([{"params": [net.weight], "eps": 1e-3}, {"params": [net.bias]}]), {},
      "torch.optim.Adagrad's eps differs between its groups"),

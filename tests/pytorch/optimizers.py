@@ -70,6 +70,7 @@ CASES = {
     "adamax": (lambda net: optim.Adamax(net.parameters(), weight_decay=1e-2), warm_linear, 0.0, warm_linear),
     "radam": (lambda net: optim.RAdam(net.parameters(), lr=2e-3, weight_decay=1e-2, decoupled_weight_decay=True), warm_linear,
               0.0, warm_linear),
+    "nadam": (lambda net: optim.NAdam(net.parameters(), lr=2e-3, weight_decay=1e-2), warm_linear, 1.0, warm_linear),
     "adam-decay": (lambda net: Adam(net.parameters(), lr=2e-3, weight_decay=1e-2), warm_linear, 0.0, warm_linear),
     "sgd-constant": (lambda net: SGD(net.parameters(), lr=0.05), lambda o: schedulers.ConstantLR(o, 1.0), 0.0, None),
 }

@@ -268,9 +268,9 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
     epochs      instead of steps: so many passes over the Dataset, which need not be whole; as many steps as hold them,
                 rounded up, and a line says how many
     optimizer   starling.AdamW(..), Adam(..), SGD(..), or Elementwise(..) with an update of your own, with warm-up and
-                cosine (their help says more); or AdamW, Adam, SGD, RMSprop, Adagrad, Adamax or RAdam of torch.optim, as
-                lambda net: torch.optim.AdamW(net.parameters(), lr=3e-4), with a constant rate and without clipping,
-                which are schedule= and clip=. Its state is sharded over the workers; a step of torch's own is never made
+                cosine (their help says more); or AdamW, Adam, SGD, RMSprop, Adagrad, Adamax, NAdam or RAdam of
+                torch.optim, as lambda net: torch.optim.AdamW(net.parameters(), lr=3e-4), with a constant rate and
+                without clipping, which are schedule= and clip=. Its state is sharded over the workers; a step of torch's own is never made
     schedule    of the rate: "linear" or another name of starling.Schedule, or a Schedule; a scheduler of torch.optim, as
                 lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, 1000, cycle_momentum=False), or a
                 function of the step that returns its rate: these two are asked once for all steps

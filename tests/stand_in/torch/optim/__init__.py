@@ -37,7 +37,7 @@ class SGD(Optimizer):
                                   if key not in ("self", "params", "__class__")})
 
 
-class NAdam(Adam):
+class Rprop(Adam):
     pass
 
 
