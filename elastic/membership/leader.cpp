@@ -351,6 +351,17 @@ void Leader::applied(const Joined& e) {
 
 void Leader::applied(const LeaveAnnounced& e) {
   roster_.leaves(e.who);
+  if (!group_.plan() || group_.restart() || !roster_.member_now(e.who)) return;
+  const auto& members = group_.plan()->members;
+  const auto stays = [&](const Member& m) {
+    const auto* worker = group_.find(m.who);
+    return worker && !worker->leaving && !worker->dead;
+  };
+  if (std::any_of(members.begin(), members.end(), stays)) return;
+  warn(roster_.member_of(e.who).name +
+       " is to leave, and no worker that stays has the state: it stays until its notice ends, or "
+       "until another joins; " +
+       newest_checkpoint());
 }
 
 void Leader::applied(const Lost& e) {

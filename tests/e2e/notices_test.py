@@ -167,6 +167,8 @@ def the_last_worker_stays_until_its_notice_ends(place):
         run.end(code=4)
         require(time.monotonic() - told > seconds - 1, "it went before its notice ended")
         require(run.steps() > steps, "it did nothing while it waited")
+        require(any("worker-0 is to leave, and no worker that stays has the state" in w["text"] for w in run.events("warning")),
+                run.events("warning"))
 
 
 def a_base_that_is_none_is_refused(place):

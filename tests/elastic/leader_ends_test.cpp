@@ -30,6 +30,8 @@ struct Ending : OneLeader {
   void take(const LeaderCommand& command) override {
     const auto* store = std::get_if<leader_command::Store>(&command);
     if (store) stored = store->checkpoint.version;
+    if (const auto* event = std::get_if<Event>(&command))
+      if (const auto* e = std::get_if<event::Warning>(event)) warnings.push_back(e->text);
   }
   std::size_t asks() const {
     return static_cast<std::size_t>(
@@ -56,6 +58,7 @@ struct Ending : OneLeader {
     commit();
   }
   Version stored = 0;
+  std::vector<std::string> warnings;
 };
 
 // Goal: who dies because the run ends is no loss, and no restart follows.
@@ -81,6 +84,22 @@ TEST_CASE("leader: told to end it commits the end, and deaths after it are none"
     });
   };
   for (std::uint64_t nonce : {1, 2, 3}) CHECK(told(nonce));
+}
+
+TEST_CASE("leader: it says when nobody who stays has the state") {
+  Ending one;
+  one.say(1, Leave{6000});
+  one.say(2, Leave{6000});
+  one.commit();
+  CHECK(one.warnings.empty());  // worker 3 stays
+  one.say(3, Leave{6000});
+  one.commit();
+  REQUIRE(one.warnings.size() == 1);
+  CHECK(one.warnings[0].find(" is to leave, and no worker that stays has the state") !=
+        std::string::npos);
+  one.say(3, Leave{3000});  // said again
+  one.commit();
+  CHECK(one.warnings.size() == 1);
 }
 
 TEST_CASE("leader: when all members have notice a checkpoint is asked for, again and again") {
