@@ -101,6 +101,23 @@ def a_saved_model_is_the_whole_state_dict(folder):
                                  capture_output=True, text=True)
         assert checked.returncode == 0 and "head.weight (tied to embed.weight)" in checked.stdout, checked
     assert digests[0] == digests[1], digests
+    other_formats_hold_it(os.path.join(folder, "out"), os.path.join(folder, "other"))
+
+
+def other_formats_hold_it(out, other):
+    """As docs/pytorch.md has it: a file of torch.save, a folder of torch's distributed checkpoints."""
+    import torch.distributed.checkpoint as distributed
+
+    import starling
+
+    state = starling.load(out)
+    torch.save(state, other + ".pt")
+    distributed.save({"model": state}, checkpoint_id=other, no_dist=True)
+    read = {"model": {name: torch.empty_like(tensor) for name, tensor in state.items()}}
+    distributed.load(read, checkpoint_id=other, no_dist=True)
+    for found in (torch.load(other + ".pt", weights_only=True), read["model"]):
+        assert sorted(found) == sorted(state)
+        assert all(torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in state.items())
 
 
 def transformers_reads_a_saved_model(folder):
