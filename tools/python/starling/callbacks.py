@@ -149,10 +149,12 @@ class Watch:
 
     def __init__(self, callbacks: Callbacks, out: str, metrics: "Sequence[str]", resume: bool,
                  writers: "Sequence[logs.Writer]" = (), evaluated: "Sequence[str]" = (), every: "Optional[int]" = None,
-                 checkpoints: str = "", keep: int = 1) -> None:
+                 checkpoints: str = "", keep: int = 1, passes: bool = True) -> None:
         """every: steps from one evaluation to the next, 0: none; it is compared with that of the runs before.
-        checkpoints: their folder; with best so many of the newest are kept, and the best one."""
+        checkpoints: their folder; with best so many of the newest are kept, and the best one.
+        passes: as of Course."""
         self._callbacks, self._out, self._metrics, self._evaluated = callbacks, out, metrics, evaluated
+        self._passes = passes
         self._told = Told(out, resume)
         self._writers = tuple(writers)
         self._queue: "Deque[Callable[[], None]]" = collections.deque()
@@ -198,7 +200,7 @@ class Watch:
                 self._ask(step, course)
 
     def _course_of(self, start: "Mapping[str, Any]") -> Course:
-        return Course(start, self._metrics, self._evaluated)
+        return Course(start, self._metrics, self._evaluated, self._passes)
 
     @property
     def enough(self) -> bool:

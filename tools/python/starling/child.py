@@ -163,11 +163,12 @@ class Server:
                  held_out: "validation.Validation | None" = None) -> None:
         import torch
 
-        from . import loaders, memory, module, proof, statistics
+        from . import loaders, memory, module, proof, statistics, streams
 
         assert _channel is not None
         self._channel = _channel
         self._torch, self._module, self._mapping, self._proof = torch, module, memory, proof
+        self._streams = streams.Streams
         self._feed, self._init, self._metrics = feed, init, tuple(metrics)
         torch.set_num_threads(1)
         torch.set_num_interop_threads(1)
@@ -214,6 +215,7 @@ class Server:
         # net whose first pass comes to no NaN reads no memory that nothing has written, and goes on without.
         self._fills, self._nan = True, False  # _nan: in a gradient of a proof
         self._step: "tuple[int, int] | None" = None  # whose parameters the net has
+        self._task = (0, 0, 0)  # seed, step and number of the micro-batch
         self._versions: list[int] = []
         gc.collect()
         gc.freeze()  # what is there now stays: no pass is to wait for a look at all of it
@@ -389,6 +391,8 @@ class Server:
                 self._before(seed, step, m)
                 if kind == b"p" and self._loaders is not None:
                     self._loaders.asked(seed, step, m)
+                if isinstance(self.data, self._streams):
+                    samples = tuple(range(step * count, (step + 1) * count))  # of those of lane m
                 one = Pass(self, step, m, samples)
                 yield one
                 if not one.over:
@@ -450,7 +454,7 @@ class Server:
             self._torch.utils.deterministic.fill_uninitialized_memory = self._fills
         self._nan = False
         self._statistics.begin([weight for weight, _ in self._views[len(self._parameters):]])
-        self._step = (seed, step)
+        self._step, self._task = (seed, step), (seed, step, m)
         self._open, self._kept.by = True, "the loss"
         self._versions = self._counted()
         if self._first is not None:
@@ -472,7 +476,8 @@ class Server:
 
     def _read_batch(self, samples: Sequence[int], held_out: bool) -> Any:
         data = self._held_out if held_out else self.data
-        return self._collate([data[i] for i in samples])
+        streamed = isinstance(data, self._streams)
+        return self._collate(data.samples(*self._task) if streamed else [data[i] for i in samples])
 
     def _let_go(self) -> None:
         """In a loader process, which keeps no second copy of what is trained."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterator, Optional
 
 from .script import Refused
@@ -38,7 +38,7 @@ class Taken:
 class Feed:
     """build       () -> (net, data), or the net alone where `data` are given
     data        a Dataset, a DataLoader, or a function that gives one
-    collate, batch_size, num_workers  as given to train(); None: nothing was said"""
+    collate, batch_size, num_workers, shards  as given to train(); None: nothing was said"""
 
     build: "Callable[[], Any]"
     data: Any = None
@@ -46,11 +46,12 @@ class Feed:
     batch_size: Optional[int] = None
     num_workers: Optional[int] = None
     micro_batches: int = 1
+    shards: Optional[int] = None
     taken: "Taken" = field(default_factory=lambda: Taken())  # by made()
 
     def made(self) -> "tuple[Any, Any]":
-        """The net and its Dataset, by build(). Raises Refused."""
-        from torch.utils.data import DataLoader
+        """The net and its Dataset, or the Streams of an IterableDataset, by build(). Raises Refused."""
+        from torch.utils.data import DataLoader, IterableDataset
 
         made = self.build()
         if self.data is None:
@@ -64,14 +65,46 @@ class Feed:
             if callable(data) and not hasattr(data, "__getitem__"):
                 data = data()
         self.taken = Taken(self.collate, self.batch_size or BATCH, self.num_workers or 0)
-        return net, self._of_loader(data) if isinstance(data, DataLoader) else data
+        loader = data if isinstance(data, DataLoader) else None
+        if isinstance(data if loader is None else loader.dataset, IterableDataset):
+            return net, self._streams(data if loader is None else loader.dataset, loader)
+        if self.shards is not None:
+            raise Refused(f"shards={self.shards} is said of a {_named(data if loader is None else loader.dataset)}, which is no"
+                          " IterableDataset: leave it out")
+        return net, data if loader is None else self._of_loader(loader)
 
-    def _of_loader(self, loader: Any) -> Any:
-        from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler, default_collate
+    def _streams(self, data: Any, loader: Any) -> Any:
+        """Of an IterableDataset, which may be given in a DataLoader."""
+        from .streams import Streams
 
-        data: Any = loader.dataset
-        if isinstance(data, IterableDataset):
-            return data  # which is refused as it is without a DataLoader
+        if self.shards is None:
+            raise Refused(f"{_named(data)} is an IterableDataset, whose samples have no numbers; give a map-style Dataset with"
+                          " __len__ and __getitem__, or say how many shards it has (shards=)")
+        if loader is not None:
+            self._check_batches(loader)
+            self.taken = Taken(self.collate or loader.collate_fn, loader.batch_size,
+                               loader.num_workers if self.num_workers is None else self.num_workers)
+        if self.taken.loaders:
+            raise Refused(f"num_workers={self.taken.loaders} with shards=: the process that computes reads an IterableDataset"
+                          " itself, as yet; expected num_workers=0")
+        begin = None if loader is None else loader.worker_init_fn
+        streams = Streams(data, self.shards, self.micro_batches, self.taken.batch_size, begin)
+        remarks = [*streams.remarks(), *(() if loader is None else self._remarks_of_streams(loader))]
+        self.taken = replace(self.taken, remarks=tuple(remarks))
+        return streams
+
+    @staticmethod
+    def _remarks_of_streams(loader: Any) -> "Iterator[str]":
+        if loader.drop_last:
+            yield ("the DataLoader's drop_last=True changes nothing: the passes of a lane follow one another without a short"
+                   " batch and without a rest")
+        if loader.generator is not None:
+            yield "the DataLoader's generator is not used: seed= decides what is drawn"
+
+    def _check_batches(self, loader: Any) -> None:
+        """Raises Refused unless the DataLoader makes batches of a size itself, and a function of them."""
+        from torch.utils.data import BatchSampler, default_collate
+
         _check_iteration(loader)
         if loader.batch_size is None:
             given = loader.batch_sampler
@@ -83,6 +116,14 @@ class Feed:
         if self.batch_size is not None and self.batch_size != loader.batch_size:
             raise Refused(f"batch_size={self.batch_size} and the DataLoader's batch_size={loader.batch_size} differ: say it"
                           " in one of them")
+        if self.collate is not None and loader.collate_fn not in (default_collate, self.collate):
+            raise Refused("collate= and the DataLoader's collate_fn differ: say it in one of them")
+
+    def _of_loader(self, loader: Any) -> Any:
+        from torch.utils.data import RandomSampler, SequentialSampler
+
+        data: Any = loader.dataset
+        self._check_batches(loader)
         sampler = loader.sampler
         if type(sampler) is SequentialSampler:
             raise Refused("the DataLoader has shuffle=False, but a job draws an order of the samples for each pass, from"
@@ -94,8 +135,6 @@ class Feed:
         if sampler.replacement or sampler.num_samples != len(data):
             raise Refused("the DataLoader has a RandomSampler with replacement or num_samples, but a job takes each sample"
                           " once in each pass: give shuffle=True")
-        if self.collate is not None and loader.collate_fn not in (default_collate, self.collate):
-            raise Refused("collate= and the DataLoader's collate_fn differ: say it in one of them")
         self.taken = Taken(
             self.collate or loader.collate_fn, loader.batch_size,
             loader.num_workers if self.num_workers is None else self.num_workers,
@@ -115,8 +154,12 @@ class Feed:
 def held_out_of(data: Any, taken: Taken) -> Any:
     """The Dataset of held-out data, which may be given in a DataLoader; taken: of those that are trained on. Raises
     Refused."""
-    from torch.utils.data import DataLoader, SequentialSampler, default_collate
+    from torch.utils.data import DataLoader, IterableDataset, SequentialSampler, default_collate
 
+    streamed = data.dataset if isinstance(data, DataLoader) else data
+    if isinstance(streamed, IterableDataset):
+        raise Refused(f"validation is an IterableDataset, {_named(streamed)}, whose samples have no numbers; expected a map-style"
+                      " Dataset with __len__ and __getitem__")
     if not isinstance(data, DataLoader):
         return data
     if data.batch_size != taken.batch_size:

@@ -188,7 +188,8 @@ def _watching(callbacks: Callbacks, options: Options, out: str, resume: bool, wr
     """Runs the command and tells the functions of it; once more, from the checkpoint before, where workers were further
     than the step at which stop was true. Returns the exit code and the best evaluation."""
     with contextlib.closing(Watch(callbacks, out, options.metrics, resume, writers, options.evaluated(),
-                                  options.evaluates_every(), str(options.checkpoint), options.keep)) as watch:
+                                  options.evaluates_every(), str(options.checkpoint), options.keep,
+                                  passes=options.shards is None)) as watch:
         while True:
             end = watch.end
             if end is not None:
@@ -250,7 +251,8 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
           validation: Any = None, evaluate_every: Optional[int] = None,
           evaluate_metrics: "Optional[Sequence[str]]" = None,
           on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None, data: Any = None,
-          num_workers: Optional[int] = None, best: "Optional[Callable[[EvaluationRecord], Any]]" = None) -> Trained:
+          num_workers: Optional[int] = None, best: "Optional[Callable[[EvaluationRecord], Any]]" = None,
+          shards: Optional[int] = None) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
@@ -331,7 +333,7 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
 
     Raises Failed (a SystemExit) with the command's exit code; what went wrong was said in one line.
     """
-    call, feed = Call(), Feed(build, data, collate, batch_size, num_workers, micro_batches)
+    call, feed = Call(), Feed(build, data, collate, batch_size, num_workers, micro_batches, shards)
     worker = child.channel()
     if worker is not None:
         if not call.is_the_jobs(worker.script):
@@ -345,7 +347,7 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
     options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
                        checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command,
                        epochs, Validation(validation, evaluate_every, evaluate or loss, evaluate_metrics),
-                      schedule=schedule, groups=groups, clip=clip, num_workers=num_workers)
+                      schedule=schedule, groups=groups, clip=clip, num_workers=num_workers, shards=shards)
     return _run(call, options, feed, init, Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate, best), evaluate,
                 loss=loss)
 
@@ -369,7 +371,8 @@ class MicroBatch:
 
     @property
     def samples(self) -> "tuple[int, ...]":
-        """Numbers of its samples in the Dataset."""
+        """Numbers of its samples in the Dataset; of an IterableDataset their places in the stream of its lane, the number
+        of the micro-batch."""
         return tuple(self._pass.samples)
 
     def batch(self) -> Any:
@@ -430,15 +433,16 @@ class Job:
                  evaluate: "Optional[Callable[[Any, Any], Any]]" = None,
                  evaluate_metrics: "Optional[Sequence[str]]" = None,
                  on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None, data: Any = None,
-                 num_workers: Optional[int] = None, best: "Optional[Callable[[EvaluationRecord], Any]]" = None) -> None:
+                 num_workers: Optional[int] = None, best: "Optional[Callable[[EvaluationRecord], Any]]" = None,
+                 shards: Optional[int] = None) -> None:
         self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate, best)
-        self._feed = Feed(build, data, collate, batch_size, num_workers, micro_batches)
+        self._feed = Feed(build, data, collate, batch_size, num_workers, micro_batches, shards)
         self._init, self._call = init, Call()
         self._options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
                                  checkpoint, checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck,
                                  on_mismatch, command, epochs,
                                  Validation(validation, evaluate_every, evaluate, evaluate_metrics),
-                                schedule=schedule, groups=groups, clip=clip, num_workers=num_workers)
+                                schedule=schedule, groups=groups, clip=clip, num_workers=num_workers, shards=shards)
         self._server: "Optional[child.Server]" = None
         worker = child.channel()
         if worker is not None and self._call.is_the_jobs(worker.script):

@@ -45,7 +45,7 @@ def drawn_from() -> "tuple[Any, ...]":
     return (torch.default_generator.get_state(), random.getstate(), None if numpy is None else numpy.random.get_state())
 
 
-def _draw_from(state: "tuple[Any, ...]") -> None:
+def draw_from(state: "tuple[Any, ...]") -> None:
     torch.default_generator.set_state(state[0])
     random.setstate(state[1])
     if state[2] is not None:
@@ -127,7 +127,7 @@ class Loaders:
         if after is not None:
             if after[2] is not None and "numpy" not in sys.modules:
                 return False, None
-            _draw_from(after)
+            draw_from(after)
         return True, batch
 
     def took(self, seconds: float) -> None:

@@ -26,17 +26,27 @@ OUTLINED = 64  # elements of a parameter
 WHOLE_BYTES, SAMPLE = 1 << 14, 256  # of buffers: up to so many bytes all are compared, else so many elements
 
 
-def seed_everything(*key: int) -> None:
-    """Seeds torch, random and, where it is used, numpy; a function of the key alone."""
+def seed_of(*key: int) -> int:
+    """Of random numbers: a function of the key alone."""
     digest = hashlib.blake2b(struct.pack(f"<{len(key)}Q", *key), digest_size=8).digest()
-    seed = int.from_bytes(digest, "little")
+    return int.from_bytes(digest, "little")
+
+
+def seed_processor(seed: int) -> None:
+    """Seeds torch on the CPU, random and, where it is used, numpy."""
     torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
     random.seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed & 0xFFFFFFFF)
+
+
+def seed_everything(*key: int) -> None:
+    """Seeds torch, random and, where it is used, numpy; a function of the key alone."""
+    seed = seed_of(*key)
+    seed_processor(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
 
 
 def seed_everything_to_begin_with() -> None:
@@ -86,13 +96,11 @@ def outline(net: nn.Module) -> "tuple[float, float]":
 
 def check(net: Any, data: Any) -> None:
     """Raises Refused for what cannot be trained with the same bits everywhere."""
+    from .streams import Streams
+
     if not isinstance(net, nn.Module):
         raise Refused(f"build() must return (nn.Module, Dataset), its first is a {type(net).__name__}")
-    if isinstance(data, torch.utils.data.IterableDataset):
-        raise Refused(
-            f"{type(data).__name__} is an IterableDataset, whose samples have no numbers; give a map-style"
-            " Dataset with __len__ and __getitem__")
-    if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+    if not isinstance(data, Streams) and (not hasattr(data, "__getitem__") or not hasattr(data, "__len__")):
         raise Refused(
             f"build() must return (nn.Module, Dataset), its second, a {type(data).__name__}, has no"
             " __len__ and __getitem__")

@@ -21,8 +21,8 @@ from .validation import EVERY, Validation
 # What job files and the command allow (core/job/job_reader.cpp, tools/starling/main.cpp).
 _WHOLE = {"steps": (1, 2**32 - 1), "micro_batches": (1, 4096), "batch_size": (1, 65536), "workers": (1, 64),
           "seed": (0, 2**63 - 1), "replicas": (0, 16), "checkpoint_every": (1, 2**32 - 1), "keep": (1, 1000), "lease_ms": (10, 60000),
-          "threads": (1, 256), "recheck": (0, 1000000), "num_workers": (0, 256)}
-_UNSAID = ("steps", "batch_size", "num_workers")  # may be None
+          "threads": (1, 256), "recheck": (0, 1000000), "num_workers": (0, 256), "shards": (1, 1000000)}
+_UNSAID = ("steps", "batch_size", "num_workers", "shards")  # may be None
 _WORDS = {"isa": ("auto", "reference", "avx2", "avx512", "cuda"), "on_mismatch": ("warn", "stop")}
 _PATHS = ("out", "checkpoint")
 _METRICS_MAX, _METRIC_BYTES_MAX = 8, 64
@@ -200,6 +200,7 @@ class Options:
     groups: Any = None
     clip: Optional[float] = None
     num_workers: Optional[int] = None
+    shards: Optional[int] = None  # None: it has no IterableDataset
     updates: "Mapping[str, Any]" = field(default_factory=dict)  # [optimizer] of the job file, by settle()
     remarks: "Sequence[str]" = ()  # of settle(), for people
 
@@ -227,6 +228,7 @@ class Options:
             if value is not None and not isinstance(value, (str, os.PathLike)):
                 raise _wrong(name, "a folder", value)
             setattr(self, name, None if value is None else _text(name, os.fsdecode(value)) or None)
+        self._check_shards(calls)
         self.resume = _flag("resume", self.resume)
         self.metrics = _names("metrics", self.metrics)
         self._check_validation()
@@ -237,6 +239,16 @@ class Options:
         if not update.comes_later(self.optimizer):
             _optimizer(self.optimizer, steps)
         update.look_at(self.schedule, self.groups, steps)
+
+    def _check_shards(self, calls: "Mapping[str, Optional[Callable[..., Any]]]") -> None:
+        if self.shards is None:
+            return
+        if self.shards < self.micro_batches:
+            raise Refused(f"shards={self.shards} and micro_batches={self.micro_batches}: each micro-batch of a step reads shards"
+                          " of its own; expected as many shards at least")
+        if self.epochs is not None or calls.get("on_epoch") is not None:
+            raise Refused(f"{'on_epoch' if self.epochs is None else 'epochs'}= with shards=: passes over an IterableDataset have"
+                          f" no length that is known beforehand; expected {'on_step' if self.epochs is None else 'steps'}=")
 
     def _check_validation(self) -> None:
         if self.validation is None:
@@ -311,8 +323,9 @@ class Options:
     def job(self, net: Any, data: Any, script: Script, end: Optional[int] = None, tended: bool = False) -> str:
         """The text of a job file, after settle(). end: it ends after so many steps, and the rate's schedule stays that
         of `steps`. tended: this process removes checkpoints."""
-        from . import module, statistics
+        from . import module, statistics, streams
 
+        patience_s = data.patience_s if isinstance(data, streams.Streams) else 0
         half = {"precision": "bf16"} if module.precision(net) == "bf16" else {}
         moving = [name for name, _ in statistics.of(net)]
         groups = self.updates.get("groups", []) + ([{"tensors": moving, "statistics": True}] if moving else [])
@@ -322,7 +335,7 @@ class Options:
                     "replicas": self.replicas, "isa": self.isa, **half},
             "model": {"kind": "python", "script": script.path, "samples": len(data),
                       "tensors": module.tensor_texts(net),
-                      **_chosen(metrics=list(self.metrics), module=script.module, arguments=script.arguments,
+                      **_chosen(patience_s=patience_s, metrics=list(self.metrics), module=script.module, arguments=script.arguments,
                                 text=script.text, call=script.call, at=script.at, earlier=script.earlier,
                                 started=script.started)},
             "optimizer": {**self.updates, **_chosen(groups=groups), **({} if end is None else {"schedule_steps": self.steps})},

@@ -97,16 +97,21 @@ def of_data(data: Any, collate: "Callable[[list[Any]], Any]", size: int, seed: "
             each: "Optional[list[bytes]]" = None) -> bytes:
     """Of the Dataset's own `identity`, a value or a method, if it has one; else of some of its samples, in batches of
     `size`; each: gets the digest of each of these batches. Raises Refused."""
-    own = getattr(data, "identity", None)
-    if own is None:
+    if getattr(data, "identity", None) is None:
         numbers = drawn(len(data))
         check_repeats(data, numbers[:REPEATED], collate, size, seed)
         return of_samples(data, numbers, collate, size, seed, each)
+    return Digest().take("identity").take(identity_of(data)).bytes()
+
+
+def identity_of(data: Any) -> "str | bytes | int":
+    """What a Dataset says by its `identity` which data it is of. Raises Refused."""
+    own = data.identity
     value = own() if callable(own) else own
     if not isinstance(value, (str, bytes, int)):
         raise Refused(f"the identity of {type(data).__name__} must be a text, bytes or a whole number, is a"
                       f" {type(value).__name__}")
-    return Digest().take("identity").take(value).bytes()
+    return value
 
 
 def with_held_out(data: bytes, held_out: bytes, count: int) -> bytes:

@@ -49,7 +49,7 @@ class StepRecord:
     loss     mean over its micro-batches; NaN if it was skipped
     norm     of the whole gradient, before it was clipped
     rate     of the optimizer in it; None if the job's schedule is not known here
-    epoch    so many passes over the data are done with it, a fraction
+    epoch    so many passes over the data are done with it, a fraction; None of an IterableDataset
     samples  of this step
     skipped  a micro-batch was not finite: the step has changed nothing
     metrics  means over its micro-batches of what the loss measures, by name
@@ -59,7 +59,7 @@ class StepRecord:
     loss: float
     norm: float
     rate: "Optional[float]"
-    epoch: float
+    epoch: "Optional[float]"
     samples: int
     skipped: bool = False
     metrics: "Mapping[str, float]" = field(default_factory=dict)
@@ -91,8 +91,8 @@ class StepEvent(StepRecord):
     def scalars(self) -> "dict[str, float]":
         """What log= writes of it, by name; a metric that is called as one of the others is
         "metric.NAME". Held-out values come last: not every step has them."""
-        found = {"loss": self.loss, "norm": self.norm, "epoch": self.epoch, "workers": float(self.workers),
-                 "ms": self.ms}
+        found = {"loss": self.loss, "norm": self.norm, **({} if self.epoch is None else {"epoch": self.epoch}),
+                 "workers": float(self.workers), "ms": self.ms}
         if self.rate is not None:
             found["rate"] = self.rate
         for name, value in self.metrics.items():
@@ -142,13 +142,15 @@ def number(value: Any) -> float:
 class Course:
     """What the `start` event says of a run, as far as its steps' records need it."""
 
-    def __init__(self, start: "Mapping[str, Any]", metrics: "Sequence[str]", evaluated: "Sequence[str]" = ()) -> None:
+    def __init__(self, start: "Mapping[str, Any]", metrics: "Sequence[str]", evaluated: "Sequence[str]" = (),
+                 passes: bool = True) -> None:
+        """passes: whether the job's steps are passes over data, or parts of them."""
         self.begins = int(start["from"])
         self._metrics, self._evaluated = tuple(metrics), tuple(evaluated)
         held_out = _section(start["job"], "evaluate")
         self.every = int(held_out.get("every", "0"))
         self.evaluates: "tuple[str, ...]" = tuple(json.loads(held_out.get("metrics", "[]")))  # names beside the loss
-        self._samples = int(start["samples"])
+        self._samples, self._passes = int(start["samples"]), passes
         self._per_step = int(start["micro_batches"]) * int(start["sequences"])
         self._steps = int(start["steps"])
         self._optimizer = _section(start["job"], "optimizer")
@@ -157,8 +159,8 @@ class Course:
         done = int(event["version"]) + 1
         rate = event["rate"] if "rate" in event else self._rate(done - 1)
         measured = dict(zip(self._metrics, map(number, event.get("metrics", []))))
-        step = StepEvent(done, number(event["loss"]), number(event["norm"]), rate,
-                         done * self._per_step / self._samples if self._samples else 0.0, self._per_step,
+        epoch = done * self._per_step / self._samples if self._samples else 0.0
+        step = StepEvent(done, number(event["loss"]), number(event["norm"]), rate, epoch if self._passes else None, self._per_step,
                          bool(event["skipped"]), measured, workers=int(event["world"]), ms=number(event["ms"]),
                          time=event["time"])
         return self.evaluated(step, event[_EVALUATION]) if _EVALUATION in event else step

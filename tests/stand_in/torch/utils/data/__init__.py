@@ -1,4 +1,9 @@
 from ... import Tensor, stack, tensor
+from ._utils import worker
+
+
+def get_worker_info():
+    return worker._worker_info
 
 
 class Dataset:
@@ -6,7 +11,7 @@ class Dataset:
 
 
 class IterableDataset(Dataset):
-    """Refused by the starling package."""
+    """Gives its samples in an order of its own."""
 
 
 class TensorDataset(Dataset):
