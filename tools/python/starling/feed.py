@@ -62,7 +62,7 @@ class Feed:
             net, data = made, self.data
             if isinstance(made, tuple):
                 raise Refused("build() returns a tuple, expected the nn.Module alone where data= is given")
-            if callable(data) and not hasattr(data, "__getitem__"):
+            if isinstance(data, type) or callable(data) and not hasattr(data, "__getitem__"):
                 data = data()
         self.taken = Taken(self.collate, self.batch_size or BATCH, self.num_workers or 0)
         loader = data if isinstance(data, DataLoader) else None

@@ -360,7 +360,8 @@ class Trainer(transformers.Trainer):
             if is_own(self, name):
                 raise Refused(f"{type(self).__name__} has a {name}() of its own, which no process would call:"
                               " compute_loss() and the data collator are called")
-        if not hasattr(self.train_dataset, "__len__") or not hasattr(self.train_dataset, "__getitem__"):
+        streamed = isinstance(self.train_dataset, torch.utils.data.IterableDataset)
+        if streamed or not hasattr(self.train_dataset, "__len__") or not hasattr(self.train_dataset, "__getitem__"):
             raise Refused(f"train_dataset must have __len__ and __getitem__, is a {type(self.train_dataset).__name__}")
         for name, value in others.items():
             if value is not None:

@@ -256,13 +256,17 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
-    build       () -> (nn.Module, map-style Dataset or DataLoader), or with `data` the nn.Module alone; runs in every
+    build       () -> (nn.Module, Dataset or DataLoader), or with `data` the nn.Module alone; runs in every
                 worker, with the same random numbers
-    data        the data: a map-style Dataset, a DataLoader of torch, or a function that gives one and is called after
-                build(). Of a DataLoader a job takes dataset, batch_size, shuffle, collate_fn, num_workers,
+    data        the data: a map-style Dataset, an IterableDataset with `shards`, a DataLoader of torch, or a function that
+                gives one and is called after build(). Of a DataLoader a job takes dataset, batch_size, shuffle, collate_fn, num_workers,
                 prefetch_factor and worker_init_fn; what it cannot have is refused by name
     num_workers processes that read the micro-batches which come next beside the pass, for each one that computes, 0 to
                 256; default: those of the DataLoader, else 0; changes no bits
+    shards      of an IterableDataset, `micro_batches` to 1000000: how many parts it has. Shard i is what its iter() gives
+                while get_worker_info() has id=i and num_workers=shards; it belongs to micro-batch i mod `micro_batches` of
+                each step, which reads its shards in turn, pass after pass. The dataset needs an `identity`, and should have
+                `shard_sizes`, samples of each shard; another number is another training
     loss        (net, batch) -> the micro-batch's mean loss, a tensor with one element; or that and a dict of
                 the numbers that `metrics` names
     steps       a step is the sum of exactly `micro_batches` micro-batches of `batch_size` samples (default: of the

@@ -166,6 +166,9 @@ class Trainer:
             train = datamodule.train_dataloader()
             held_out = datamodule.val_dataloader() if _own(datamodule, "val_dataloader") else None
         self._loader = _loader("train_dataloaders", model.train_dataloader() if train is None else train)
+        if isinstance(self._loader.dataset, torch.utils.data.IterableDataset):
+            raise Refused(f"the DataLoader that is trained on has a {type(self._loader.dataset).__name__}, an IterableDataset, whose"
+                          " passes have no length: starling.train(shards=) takes one")
         if not isinstance(self._loader.sampler, torch.utils.data.RandomSampler):
             raise Refused(f"the DataLoader that is trained on has a {type(self._loader.sampler).__name__}, and a job an order of"
                           " its own, in which each pass has all samples: shuffle=True")

@@ -41,7 +41,7 @@ class Validation:
     def opened(self, taken: Taken) -> Any:
         """The Dataset. taken: of the data that are trained on. Raises Refused."""
         data = self.data
-        if callable(data) and not hasattr(data, "__getitem__"):
+        if isinstance(data, type) or callable(data) and not hasattr(data, "__getitem__"):
             data = data()
         data = held_out_of(data, taken)
         if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
