@@ -167,6 +167,15 @@ print("RESULT", job.trained.digest)
     require(result(script, **variables(place, "loop")) == digest, "another digest")
 
 
+def held_out_data_beside_a_stream_change_no_bit(place):
+    script = written(place, "held-out.py", STREAM + f"""
+train(noting, net, data=Numbers, shards=len(SIZES), steps={STEPS}, workers=2, validation=build()[1], evaluate_every=10,
+      evaluate=loss)
+""")
+    found = result(script, **variables(place, "held-out"))
+    require(found == undisturbed(place)[0] and len(events(place.path("held-out"), "evaluation")) == 3, found)
+
+
 def what_no_job_can_have_is_refused_in_one_line(place):
     script = written(place, "refused.py", STREAM + "train(noting, net, **eval(os.environ['MORE']))\n")
     same = "type('Same', (Numbers,), {'__iter__': lambda self: iter(range(9))})"
@@ -186,4 +195,5 @@ def what_no_job_can_have_is_refused_in_one_line(place):
 
 main(each_sample_of_a_pass_is_taken_once, any_number_of_workers_and_processes_has_the_same_bits, kills_change_no_bit,
      a_checkpoint_goes_on_at_its_place, a_joiner_with_other_data_is_refused,
-     a_loop_and_a_data_loader_take_streams_too, what_no_job_can_have_is_refused_in_one_line)
+     a_loop_and_a_data_loader_take_streams_too, held_out_data_beside_a_stream_change_no_bit,
+     what_no_job_can_have_is_refused_in_one_line)
