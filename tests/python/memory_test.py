@@ -96,6 +96,21 @@ def an_element_that_was_written_is_found_in_each_tensor(place):
             equal(one.changed(everything=True), None)
 
 
+def a_gradient_is_float32_whatever_type_the_script_has_for_new_tensors(place):
+    del place
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        for devices in EVERY_WAY:
+            gradient = Worker([0] * ELEMENTS)
+            one = held(devices, Worker([1] * ELEMENTS), gradient)
+            for g in one.gradients:
+                g.fill_(1 + 2.0 ** -20)
+            one.finish()
+            equal({value for i in range(len(SHAPES)) for value in gradient.of_tensor(i)}, {1 + 2.0 ** -20})
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def what_is_tried_is_answered_and_leaves_nothing_open(place):
     def tried(gpu, device):
         """Whether gradients can be made in a place of the worker's, by a net that is on the device."""
@@ -116,4 +131,4 @@ def what_is_tried_is_answered_and_leaves_nothing_open(place):
 
 
 main(each_tensor_is_on_its_device_and_its_gradient_comes_to_its_place, an_element_that_was_written_is_found_in_each_tensor,
-     what_is_tried_is_answered_and_leaves_nothing_open)
+     a_gradient_is_float32_whatever_type_the_script_has_for_new_tensors, what_is_tried_is_answered_and_leaves_nothing_open)

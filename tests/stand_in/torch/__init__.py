@@ -290,8 +290,15 @@ def _shape(shape):
     return shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
 
 
-def empty(*shape, device=CPU, dtype=float32):
-    return Tensor(_memory([0.0] * math.prod(_shape(shape))), _shape(shape), at=_device(device), dtype=dtype)
+_default = [float32]
+
+
+def set_default_dtype(dtype):
+    _default[0] = dtype
+
+
+def empty(*shape, device=CPU, dtype=None):
+    return Tensor(_memory([0.0] * math.prod(_shape(shape))), _shape(shape), at=_device(device), dtype=dtype or _default[0])
 
 
 zeros, _device = empty, device

@@ -196,7 +196,7 @@ class Elsewhere:
         for at, first, end in zip(runs, begins, [*begins[1:], len(source)]):
             device = tensors.devices[at[0]]
             own, goal = self._torch.empty(end - first, device=device, dtype=tensors.dtypes[at[0]]), target[first:end]
-            made = goal if goal.device == device else self._torch.zeros(end - first, device=device)
+            made = goal if goal.device == device else self._torch.zeros(end - first, device=device, dtype=self._torch.float32)
             yield _Run(first, own, source[first:end], made, goal)
 
     def _pin(self, *flats: Any) -> None:
