@@ -15,6 +15,7 @@ import random
 import signal
 import sys
 import time
+from unittest import mock
 
 import same_bits
 from cases import ROOT, digest_in, environment, run, said, written
@@ -184,7 +185,6 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
     import torch
     from transformers import EarlyStoppingCallback, TrainerCallback
 
-    from starling import Failed
     from starling.hf import Trainer
 
     class Stepping(TrainerCallback):
@@ -244,16 +244,48 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             ({}, {"job": {"worker": 3}}, Trainer, "job has worker, which starling.train() does not take: workers?"),
             ({}, None, Own, "Own has a training_step() of its own")]
     for changes, others, cls, wanted in rows:
-        told = io.StringIO()
-        try:
-            with contextlib.redirect_stderr(told):
-                trainer(cls, folder, others, **changes).train()
-        except Failed as failed:
-            assert failed.code == 2, failed
-        else:
-            raise AssertionError(f"trained with {changes} {others}")
-        lines = [line for line in told.getvalue().splitlines() if line.startswith("starling: ")]
-        assert len(lines) == 1 and wanted in lines[0], f"expected {wanted}: {told.getvalue()}"
+        is_refused(cls, folder, others, changes, wanted)
+
+
+def is_refused(cls, folder, others, changes, wanted):
+    from starling import Failed
+
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            trainer(cls, folder, others, **changes).train()
+    except Failed as failed:
+        assert failed.code == 2, failed
+    else:
+        raise AssertionError(f"trained with {changes} {others}")
+    lines = [line for line in told.getvalue().splitlines() if line.startswith("starling: ")]
+    assert len(lines) == 1 and wanted in lines[0], f"expected {wanted}: {told.getvalue()}"
+
+
+def what_accelerate_takes_from_the_environment_is_heeded_or_refused(folder):
+    """`accelerate launch` has no other way to say it, and TrainingArguments do not show it."""
+    import torch
+    from transformers import TrainingArguments
+
+    from starling.hf import Trainer
+
+    class Own(Trainer):
+        def compute_loss(self, model, inputs, **_):
+            return model(inputs["x"]).square().mean()
+
+    types = []
+    for value in ("no", "bf16"):
+        with mock.patch.dict(os.environ, ACCELERATE_MIXED_PRECISION=value):
+            one = trainer(Own, folder)
+            one.model[0].register_forward_hook(lambda module, given, made: types.append(made.dtype))
+            assert one._loss(one.model, {"x": torch.ones(1, 4)})[0].dtype == torch.float32
+    assert types == [torch.float32, torch.bfloat16], types
+    for name, value, wanted in (("ACCELERATE_MIXED_PRECISION", "fp16", "ACCELERATE_MIXED_PRECISION is fp16 in the environment"),
+                                ("ACCELERATE_DYNAMO_BACKEND", "eager", "ACCELERATE_DYNAMO_BACKEND is EAGER in the environment")):
+        with mock.patch.dict(os.environ, {name: value}):
+            is_refused(Trainer, folder, None, {}, wanted)
+    with mock.patch.object(TrainingArguments, "world_size", 2):
+        is_refused(Trainer, folder, None, {}, 'launched as 2 processes (WORLD_SIZE in the environment): start it once, with job={"workers": 2}')
 
 
 def what_transformers_does_around_a_loss_is_done(folder):
@@ -503,7 +535,8 @@ if __name__ == "__main__":
     except ImportError:
         print("skipped: there is no accelerate here (pip install accelerate)\n0 passed, 0 failed")
         sys.exit(0)
-    sys.exit(run(what_a_job_has_not_is_refused_by_its_name, what_transformers_does_around_a_loss_is_done, train_once_more_goes_on_from_the_trained_model,
+    sys.exit(run(what_a_job_has_not_is_refused_by_its_name, what_accelerate_takes_from_the_environment_is_heeded_or_refused,
+                 what_transformers_does_around_a_loss_is_done, train_once_more_goes_on_from_the_trained_model,
                  a_subclass_has_its_loss_its_collator_and_callbacks_that_read,
                  what_a_callback_asks_and_a_job_cannot_is_refused, a_run_that_goes_on_tells_of_all_steps,
                  a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,

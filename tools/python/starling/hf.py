@@ -219,8 +219,9 @@ class Trainer(transformers.Trainer):
 
     @contextlib.contextmanager
     def mixed(self, net: torch.nn.Module) -> "Iterator[None]":
-        """With bf16=True the net's passes are as accelerate prepares them: in autocast, and what they give in float32."""
-        if not self.args.bf16:
+        """With bf16=True, or ACCELERATE_MIXED_PRECISION=bf16, the net's passes are as accelerate prepares them: in autocast, and
+        what they give in float32."""
+        if self.accelerator.mixed_precision != "bf16":
             yield
             return
         own, forward = net.__dict__.get("forward"), net.forward
@@ -348,6 +349,7 @@ class Trainer(transformers.Trainer):
                 continue
             if name in type(self._usual).__dataclass_fields__:
                 raise Refused(f"TrainingArguments have {name}={getattr(value, 'value', value)!r}, which a job has not")
+        self._refuse_by_environment()
         for name in ("optimizers", "optimizer_cls_and_kwargs", "model_init"):
             if self._asked.get(name) not in (None, (None, None)):
                 raise Refused(f"Trainer was given {name}, but the optimizer is the job's and the model is made before it")
@@ -378,6 +380,17 @@ class Trainer(transformers.Trainer):
                 if p.requires_grad and (name in wanted) != (p.dim() >= 2):
                     raise Refused(f"weight_decay of {name}, which has {p.dim()} dimensions, would differ from"
                                   " transformers': a job has it for parameters of two or more")
+
+    def _refuse_by_environment(self) -> None:
+        """`accelerate launch` says by the environment what TrainingArguments do not show. Raises Refused."""
+        precision, compiled = self.accelerator.mixed_precision, self.accelerator.state.dynamo_plugin.backend.value
+        if precision not in ("no", "bf16"):
+            raise Refused(f"ACCELERATE_MIXED_PRECISION is {precision} in the environment, a job has no, bf16")
+        if compiled != "NO":
+            raise Refused(f"ACCELERATE_DYNAMO_BACKEND is {compiled} in the environment, which a job has not")
+        if self.args.world_size > 1:
+            raise Refused(f"the script was launched as {self.args.world_size} processes (WORLD_SIZE in the environment): start it"
+                          f" once, with job={{\"workers\": {self.args.world_size}}}")
 
     def _callbacks(self) -> "list[Any]":
         """Without those that every Trainer has for its own loop, among them the progress bar."""
