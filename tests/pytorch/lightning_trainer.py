@@ -11,6 +11,7 @@ import io
 import json
 import os
 import sys
+from unittest import mock
 
 from cases import digest_in, run, said, written
 
@@ -140,6 +141,16 @@ def an_epoch_is_lightnings_where_steps_do_not_divide_it(folder):
     assert json.loads(again[again.index("FOUND") + 6:].split("\n")[0])[1] == 5, again
 
 
+def what_lightning_takes_from_the_environment_is_heeded(folder):
+    """PL_TRAINER_NAME, where the script does not give it."""
+    from starling.lightning import Trainer
+
+    given = dict(PL_TRAINER_PRECISION="bf16-mixed", PL_TRAINER_MAX_EPOCHS="3", PL_TRAINER_GRADIENT_CLIP_VAL="0.5", PL_TRAINER_MAX_STEPS="")
+    with mock.patch.dict(os.environ, given):
+        one = Trainer(max_epochs=2, default_root_dir=folder)
+    assert (one.max_epochs, one.max_steps, one._clip, one._others) == (2, -1, 0.5, {"precision": "bf16-mixed"}), vars(one)
+
+
 def what_a_job_has_not_is_refused_by_its_name(folder):
     written(folder, "module.py", MODULE)
     sys.path.insert(0, folder)
@@ -208,6 +219,8 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             ({"limit_train_batches": 3}, module.Net, shuffled, "limit_train_batches=3"),
             ({"limit_val_batches": 1}, module.Net, shuffled, "limit_val_batches=1,"),
             ({"val_check_interval": 1}, module.Net, shuffled, "val_check_interval=1,"),
+            ({"environment": {"PL_TRAINER_PRECISION": "16-mixed"}}, module.Net, shuffled, "precision='16-mixed', which a job has not"),
+            ({"environment": {"PL_TRAINER_DEVICES": "2"}}, module.Net, shuffled, "devices=2, which a job has not"),
             ({"num_nodes": 2}, module.Net, shuffled, "num_nodes=2,"),
             ({}, Legacy, shuffled, "Legacy has a validation_epoch_end() of its own"),
             ({}, module.Net, Turned(), "Turned has a on_after_batch_transfer() of its own"),
@@ -223,7 +236,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
     for changes, kind, loader, wanted in rows:
         told = io.StringIO()
         try:
-            with contextlib.redirect_stderr(told):
+            with contextlib.redirect_stderr(told), mock.patch.dict(os.environ, changes.pop("environment", {})):
                 held = changes.pop("held_out", held_out)
                 Trainer(**{"max_epochs": 2, "default_root_dir": os.path.join(folder, "out"), **changes}).fit(kind(), loader, held)
         except Failed as failed:
@@ -240,5 +253,6 @@ if __name__ == "__main__":
     except ImportError:
         print("skipped: there is no lightning here (pip install lightning)\n0 passed, 0 failed")
         sys.exit(0)
-    sys.exit(run(what_a_job_has_not_is_refused_by_its_name, an_epoch_is_lightnings_where_steps_do_not_divide_it,
-                 losses_are_lightnings_and_bits_those_of_any_number_of_workers, in_mixed_precision_they_are_lightnings_too))
+    sys.exit(run(what_a_job_has_not_is_refused_by_its_name, what_lightning_takes_from_the_environment_is_heeded,
+                 an_epoch_is_lightnings_where_steps_do_not_divide_it, losses_are_lightnings_and_bits_those_of_any_number_of_workers,
+                 in_mixed_precision_they_are_lightnings_too))

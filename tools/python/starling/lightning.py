@@ -6,12 +6,15 @@ loader's `batch_size` samples, whatever the number of workers."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
+import functools
 import inspect
 import math
+import os
 import sys
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 import torch
 
@@ -89,10 +92,29 @@ class _NoNumber:
     __hash__ = __index__ = __int__ = __float__ = __bool__ = __str__ = __repr__ = _refuse  # type: ignore
 
 
+def _with_environment(init: "Callable[..., None]") -> "Callable[..., None]":
+    """As Lightning has it: what a Trainer is not given is that of PL_TRAINER_PRECISION and its like, where they are set."""
+    names = _HARMLESS | set(_AS_HERE) | set(inspect.signature(init).parameters) - {"self", "job", "others"}
+
+    @functools.wraps(init)
+    def made(self: Any, **given: Any) -> None:
+        found = {name: os.environ.get(f"PL_TRAINER_{name.upper()}", "") for name in sorted(names)}
+        for name, text in found.items():
+            if text and name not in given:
+                try:
+                    given[name] = ast.literal_eval(text)
+                except (ValueError, SyntaxError):  # a word
+                    given[name] = text
+        init(self, **given)
+
+    return made
+
+
 class Trainer:
     """Takes what Lightning's Trainer takes, and job=, further arguments of starling.train() by name: workers, checkpoint,
     on_step, stop and others. What cannot be as it is there is refused by its name, in one line."""
 
+    @_with_environment
     def __init__(self, *, max_epochs: "Optional[int]" = None, max_steps: int = -1, accumulate_grad_batches: int = 1,
                  gradient_clip_val: "Optional[float]" = None, default_root_dir: "Optional[str]" = None,
                  callbacks: Any = None, job: "Optional[Mapping[str, Any]]" = None, **others: Any) -> None:
