@@ -157,7 +157,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
     import lightning
     import module
     import torch
-    from lightning.pytorch.callbacks import Callback, EarlyStopping
+    from lightning.pytorch.callbacks import Callback, EarlyStopping, WeightAveraging
 
     from starling import Failed
     from starling.lightning import Trainer
@@ -202,6 +202,10 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
         def on_train_batch_end(self, *_):
             pass
 
+    class Averaging(WeightAveraging):
+        def should_update(self, step_idx=None, epoch_idx=None):
+            return True
+
     class Freezing(Callback):
         def on_train_start(self, trainer, pl_module):
             pl_module.layers[0].requires_grad_(False)
@@ -215,12 +219,14 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             ({"devices": 4}, module.Net, shuffled, "devices=4, which a job has not: job={\"workers\""),
             ({"callbacks": [Batches()]}, module.Net, shuffled, "Batches has on_train_batch_end(), which a job does not call"),
             ({"callbacks": [EarlyStopping("val_loss")]}, module.Net, shuffled, "EarlyStopping "),
+            ({"callbacks": [Averaging()]}, module.Net, shuffled, "Averaging is one of Lightning's own"),
+            ({"environment": {"PL_TRAINER_PRECISION": "16-mixed"}}, module.Net, shuffled, "precision='16-mixed', which a job has not"),
+            ({"environment": {"PL_TRAINER_DEVICES": "2"}}, module.Net, shuffled, "devices=2, which a job has not"),
+            ({}, lambda: torch.compile(module.Net()), shuffled, "fit() was given a OptimizedModule, expected a LightningModule"),
             ({"callbacks": [Freezing()]}, module.Net, shuffled, "a callback has changed the module"),
             ({"limit_train_batches": 3}, module.Net, shuffled, "limit_train_batches=3"),
             ({"limit_val_batches": 1}, module.Net, shuffled, "limit_val_batches=1,"),
             ({"val_check_interval": 1}, module.Net, shuffled, "val_check_interval=1,"),
-            ({"environment": {"PL_TRAINER_PRECISION": "16-mixed"}}, module.Net, shuffled, "precision='16-mixed', which a job has not"),
-            ({"environment": {"PL_TRAINER_DEVICES": "2"}}, module.Net, shuffled, "devices=2, which a job has not"),
             ({"num_nodes": 2}, module.Net, shuffled, "num_nodes=2,"),
             ({}, Legacy, shuffled, "Legacy has a validation_epoch_end() of its own"),
             ({}, module.Net, Turned(), "Turned has a on_after_batch_transfer() of its own"),

@@ -225,6 +225,9 @@ class Trainer:
         return job.Job(self._build, **{**given, **self._job})
 
     def _refuse(self, model: Any, datamodule: Any, ckpt_path: Any) -> None:
+        if not hasattr(type(model), "automatic_optimization"):
+            raise Refused(f"fit() was given a {type(model).__name__}, expected a LightningModule; torch.compile() may be of a module"
+                          " within it")
         for name, value in self._others.items():
             # A whole number of batches is no part of them: 1 is not 1.0.
             same = [value == usual and isinstance(value, float) == isinstance(usual, float) for usual in _AS_HERE.get(name, ())]
@@ -234,7 +237,8 @@ class Trainer:
         for one in self._callbacks:
             own = [name for name in dir(type(one)) if (name.startswith("on_") or name in ("setup", "teardown")) and name not in _CALLED
                    and _own(one, name)]
-            if own or type(one).__module__.startswith(("lightning.", "pytorch_lightning.")):
+            of_lightning = [kind.__name__ for kind in type(one).__mro__ if _is_lightnings(kind) and kind.__name__ != "Callback"]
+            if own or of_lightning:
                 what = f"has {own[0]}(), which a job does not call" if own else "is one of Lightning's own, whose Trainer a job has not"
                 raise Refused(f"the callback {type(one).__name__} {what}: it calls {', '.join(_CALLED)}, and has"
                               " job={\"stop\": .., \"checkpoint\": ..}")
@@ -408,7 +412,13 @@ def _lightning_modules(model: Any) -> "list[Any]":
 def _own(one: Any, name: str) -> bool:
     """Whether a module or a data module has a hook of its own, and not Lightning's."""
     of = next((kind for kind in type(one).__mro__ if name in vars(kind)), None)
-    return of is not None and not of.__module__.startswith(("lightning.", "pytorch_lightning.", "lightning_fabric.", "torch."))
+    return of is not None and not (_is_lightnings(of) or of.__module__.startswith("torch."))
+
+
+def _is_lightnings(kind: type) -> bool:
+    """But for its demos, which are as modules of one's own."""
+    place = kind.__module__
+    return place.startswith(("lightning.", "pytorch_lightning.", "lightning_fabric.")) and ".demos." not in place
 
 
 def _loader(name: str, given: Any) -> Any:
