@@ -133,12 +133,59 @@ def the_distribution_has_a_name_of_its_own(_):
         assert set(owners) == {"starling-elastic"}, owners
 
 
+def what_is_trained_is_out_of_reach_of_functions_while_it_trains(folder):
+    import copy
+
+    import torch
+    from starling.away import out_of_reach
+    from starling.module import tensor_texts
+    from starling.script import Refused
+
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    net[1].bias.requires_grad_(False)
+    before = copy.deepcopy(net.state_dict())
+    average = [torch.zeros(4, 4)]
+    with out_of_reach(net):
+        assert tensor_texts(net)[0] == "0.weight:4x4" and sum(p.numel() for p in net.parameters()) == 28
+        assert float(net[1].bias.sum()) == 0  # which nobody trains
+        for reads in (lambda: net(torch.ones(2, 4)), net.state_dict, lambda: copy.deepcopy(net), lambda: net[0].weight.data,
+                      lambda: net[0].weight.tolist(), lambda: average[0].lerp_(net[0].weight, 0.5),
+                      lambda: torch._foreach_lerp_(average, [net[0].weight], 0.5), lambda: net[0].weight.requires_grad_(False)):
+            try:
+                reads()
+            except Refused as why:
+                assert "is read while the job trains" in str(why), why
+            else:
+                raise AssertionError("read")
+    assert all(torch.equal(before[name], t) for name, t in net.state_dict().items())
+    net(torch.ones(2, 4)).sum().backward()
+    assert type(net[0].weight) is torch.nn.Parameter and net[0].weight.grad is not None
+
+    path = os.path.join(folder, "train.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("""
+import os, torch, starling
+net = torch.nn.Linear(4, 1)
+average = torch.zeros(1, 4)
+
+def read(step):
+    assert net.weight.shape == (1, 4)
+    average.lerp_(net.weight, 0.5)
+
+starling.train(lambda: (net, torch.ones(16, 4)), lambda net, x: net(x).square().mean(), steps=4, micro_batches=2, batch_size=2, workers=1,
+               optimizer=torch.optim.SGD(net.parameters(), lr=0.1), out=os.environ["OUT"], on_step=read)
+""")
+    ended = subprocess.run([sys.executable, path], capture_output=True, text=True, env={**os.environ, "OUT": os.path.join(folder, "out")})
+    said = [line for line in ended.stderr.splitlines() if line.startswith("starling: ")]
+    assert ended.returncode == 2 and len(said) == 1 and "parameter weight is read while the job trains" in said[0], ended
+
+
 def main():
     failed = 0
     cases = (a_loop_of_ones_own_gives_the_same_bits, options_of_train_do_what_they_say,
              metrics_are_the_same_whoever_computes, resume_goes_on_from_a_checkpoint_to_the_same_bits, load_gives_what_was_trained,
              a_machine_joins_with_its_own_copy_of_the_script, what_ends_the_script_ends_the_job,
-             the_distribution_has_a_name_of_its_own)
+             what_is_trained_is_out_of_reach_of_functions_while_it_trains, the_distribution_has_a_name_of_its_own)
     for case in cases:
         try:
             with tempfile.TemporaryDirectory() as folder:

@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerBase, ProcessorMixin, trainer_utils
 from transformers.trainer_utils import TrainOutput
 
 from . import child, job
+from .away import out_of_reach
 from .best import KEEP_MAX
 from .calls import Failed, Trained
 from .command import program
@@ -159,7 +160,8 @@ class Trainer(transformers.Trainer):
         self.model.train()
         if self.processing_class is not None:
             self.processing_class.save_pretrained(trained.out)
-        loop.catch_up()
+        with out_of_reach(self.model):
+            loop.catch_up()
         losses, runtime = list(loop.losses.values()), time.monotonic() - begun
         a_step = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps
         metrics = {"train_runtime": runtime, "train_samples_per_second": len(losses) * a_step / runtime,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from . import best as best_of, child, logs
+from .away import out_of_reach
 from .callbacks import Callbacks, Watch, drop_checkpoints
 from .calls import Call, Failed, Trained
 from .command import command, ended, program
@@ -147,9 +148,9 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
     chosen = None
     if callbacks.any():
         try:
-            code, chosen = _watching(callbacks, options, place, resume, logs.writers(callbacks.log, place, name_of(script),
-                                                                                      options.plain(),
-                                                                                      options.scalars_evaluated()), run)
+            writers = logs.writers(callbacks.log, place, name_of(script), options.plain(), options.scalars_evaluated())
+            with out_of_reach(net):
+                code, chosen = _watching(callbacks, options, place, resume, writers, run)
         except Refused as why:
             raise Failed(_said(2, f"{why}{where}")) from None
     else:
