@@ -139,7 +139,8 @@ def precision(net: nn.Module) -> str:
     if len(found) > 1:
         single, half = found[torch.float32], found[torch.bfloat16]
         raise Refused(f"{single} is torch.float32 and {half} is torch.bfloat16; expected one of the two for all that is trained"
-                      " (net.float(), net.bfloat16()), and running statistics that move need torch.float32")
+                      " (net.float(), net.bfloat16()); running statistics that move need torch.float32, and stand still in eval()"
+                      " of their module in build()")
     moving = statistics.of(net)
     if torch.bfloat16 in found and moving:
         raise Refused(f"buffer {moving[0][0]} is torch.bfloat16, in which running statistics would stand still; expected"
