@@ -180,12 +180,45 @@ starling.train(lambda: (net, torch.ones(16, 4)), lambda net, x: net(x).square().
     assert ended.returncode == 2 and len(said) == 1 and "parameter weight is read while the job trains" in said[0], ended
 
 
+def autocast_around_train_is_autocast_in_the_loss(folder):
+    """Which keeps the rounded copies of parameters that it has made, of other steps too."""
+    path = os.path.join(folder, "train.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("""
+import contextlib, os, torch, starling
+
+def build():
+    x = torch.randn(64, 8)
+    return torch.nn.Linear(8, 1), torch.utils.data.TensorDataset(x, x[:, :2].sum(1, keepdim=True))
+
+def within(place):
+    return torch.autocast("cpu", torch.bfloat16) if os.environ["AUTOCAST"] == place else contextlib.nullcontext()
+
+def loss(net, batch):
+    with within("loss"):
+        return (net(batch[0]).float() - batch[1]).square().mean()
+
+with within("train"):
+    trained = starling.train(build, loss, steps=8, micro_batches=2, batch_size=4, workers=1, optimizer=starling.SGD(0.05),
+                             out=os.environ["OUT"])
+print("digest", trained.digest)
+""")
+    digests = []
+    for place in ("loss", "train", "nowhere"):
+        ended = subprocess.run([sys.executable, path], capture_output=True, text=True,
+                               env={**os.environ, "AUTOCAST": place, "OUT": os.path.join(folder, place)})
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        digests.append(digest_in(ended.stdout))
+    assert digests[0] == digests[1] != digests[2], digests
+
+
 def main():
     failed = 0
     cases = (a_loop_of_ones_own_gives_the_same_bits, options_of_train_do_what_they_say,
              metrics_are_the_same_whoever_computes, resume_goes_on_from_a_checkpoint_to_the_same_bits, load_gives_what_was_trained,
              a_machine_joins_with_its_own_copy_of_the_script, what_ends_the_script_ends_the_job,
-             what_is_trained_is_out_of_reach_of_functions_while_it_trains, the_distribution_has_a_name_of_its_own)
+             what_is_trained_is_out_of_reach_of_functions_while_it_trains,
+             autocast_around_train_is_autocast_in_the_loss, the_distribution_has_a_name_of_its_own)
     for case in cases:
         try:
             with tempfile.TemporaryDirectory() as folder:

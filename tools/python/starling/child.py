@@ -445,6 +445,7 @@ class Server:
         if self._held is None and self._first is None:
             raise RuntimeError("a pass without memory")
         self._module.seed_everything(seed, step, m)
+        self._torch.clear_autocast_cache()  # rounded copies of parameters, which autocast around train() keeps to its end
         self._written.clear()
         for p in self._parameters:
             p.grad = None  # autograd would add to what build() or a loop has left there
