@@ -8,7 +8,7 @@ from pathlib import Path
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(os.path.dirname(HERE), "e2e")]
 
-from harness import SOURCE, main, require  # noqa: E402
+from harness import SOURCE, environment, main, require  # noqa: E402
 
 sys.path[:0] = [os.path.join(SOURCE, "tools", "python"), os.path.join(SOURCE, "tests", "stand_in")]
 
@@ -141,6 +141,12 @@ def what_is_no_function_is_named(place):
         require(f"{name} must be a function, is 5" in said, said)
 
 
+def a_script_that_a_launcher_starts_many_times_is_refused(place):
+    with environment(WORLD_SIZE="4", RANK="2"):
+        said = _said(lambda: starling.train(never, never, steps=10))
+    require("the script was launched as 4 processes (WORLD_SIZE in the environment)" in said and "workers=4" in said, said)
+
+
 def what_is_meant_gets_its_plain_type(place):
     from starling.options import Options
 
@@ -194,5 +200,6 @@ def epochs_are_as_many_steps_as_hold_them(place):
             require(line in str(why), str(why))
 
 
-main(epochs_are_as_many_steps_as_hold_them, wrong_arguments_are_named_before_anything_begins, what_is_no_function_is_named, what_is_meant_gets_its_plain_type,
+main(epochs_are_as_many_steps_as_hold_them, wrong_arguments_are_named_before_anything_begins, what_is_no_function_is_named,
+     a_script_that_a_launcher_starts_many_times_is_refused, what_is_meant_gets_its_plain_type,
      a_checkpoint_has_its_folder_and_how_many_stay)

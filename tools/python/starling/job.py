@@ -74,6 +74,14 @@ def _run(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[str, 
     return call.trained
 
 
+def _check_launched_once() -> None:
+    """torchrun and its like run a script in many processes at once. Raises Refused."""
+    world = os.environ.get("WORLD_SIZE", "")
+    if world.isdigit() and int(world) > 1 and os.environ.get("RANK"):
+        raise Refused(f"the script was launched as {world} processes (WORLD_SIZE in the environment), of which each would start a"
+                      f" job of its own: start it once, with workers={world}")
+
+
 def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[str, Any]]", callbacks: Callbacks,
              evaluate: "Optional[Callable[[Any], Any]]", calls: "Mapping[str, Any]") -> Trained:
     """In the process that the user has started: the command does the work."""
@@ -84,6 +92,7 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
     try:
         script = of_main()
         where = f"; {script.path}"
+        _check_launched_once()
         options.check(init, build=feed.build, collate=feed.collate, evaluate=evaluate, **calls, **callbacks.functions())
         callbacks.check(options.checkpoint, options.evaluates_every(), options.checkpoint_every)
         if options.checkpoint and "://" not in options.checkpoint:
