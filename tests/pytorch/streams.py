@@ -114,9 +114,32 @@ def samples_that_draw_have_the_same_bits_everywhere(folder):
     assert len(found) == 1, str(found)
 
 
+def pipes_of_torch_are_divided(folder):
+    """Also one in a DataLoader, which wraps it: each sample once in each pass, which is shuffled anew."""
+    from starling.feed import Feed
+    from torch.utils.data import DataLoader
+    from torch.utils.data.datapipes.iter import IterableWrapper
+
+    def pipe():
+        made = IterableWrapper(range(24)).shuffle().sharding_filter()
+        made.identity = "numbers"
+        return made
+
+    for data, shuffled in ((pipe(), True), (DataLoader(pipe(), 3), True), (DataLoader(pipe(), 3, shuffle=False), False)):
+        streams = Feed(lambda: "net", data, batch_size=3, micro_batches=2, shards=4).made()[1]
+        streams.identity()
+        passes = [[sample for step in range(4 * i, 4 * i + 4) for lane in range(2) for sample in streams.samples(1, step, lane)]
+                  for i in range(3)]
+        assert all(sorted(one) == list(range(24)) for one in passes), f"not each sample once: {passes}"
+        assert (passes[0] != passes[1]) == shuffled, f"shuffle is not {shuffled}: {passes}"
+        late = Feed(lambda: "net", data, batch_size=3, micro_batches=2, shards=4).made()[1]
+        assert late.samples(1, 9, 1) == streams.samples(1, 9, 1), "who begins late reads others"
+
+
 def main():
     os.environ["STARLING"] = os.path.abspath(sys.argv[1])
-    return cases.run(losses_are_those_of_a_loop_over_the_lanes, samples_that_draw_have_the_same_bits_everywhere)
+    return cases.run(pipes_of_torch_are_divided, losses_are_those_of_a_loop_over_the_lanes,
+                     samples_that_draw_have_the_same_bits_everywhere)
 
 
 if __name__ == "__main__":

@@ -66,10 +66,11 @@ class Feed:
                 data = data()
         self.taken = Taken(self.collate, self.batch_size or BATCH, self.num_workers or 0)
         loader = data if isinstance(data, DataLoader) else None
-        if isinstance(data if loader is None else loader.dataset, IterableDataset):
-            return net, self._streams(data if loader is None else loader.dataset, loader)
+        samples = data if loader is None else loader.dataset
+        if isinstance(samples, IterableDataset):
+            return net, self._streams(getattr(samples, "_datapipe", samples), loader)  # a DataLoader wraps an IterDataPipe
         if self.shards is not None:
-            raise Refused(f"shards={self.shards} is said of a {_named(data if loader is None else loader.dataset)}, which is no"
+            raise Refused(f"shards={self.shards} is said of a {_named(samples)}, which is no"
                           " IterableDataset: leave it out")
         return net, data if loader is None else self._of_loader(loader)
 

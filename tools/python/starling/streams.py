@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any, Callable, Iterator, Optional
 
+import torch
 from torch.utils import data as torch_data
 from torch.utils.data._utils import worker
 
@@ -26,6 +27,7 @@ BEGINS_MAX = 4096      # begins of shards that a lane remembers
 QUIET_S = 10.0         # of reading what is not wanted, before a line tells it
 PATIENCE_S = 3600      # for a pass before anything is known of how long one takes: a process may read long before its first
 _OF_STREAMS = 0x53     # beside the seed: what else is seeded has other keys
+_Pipe: Any = getattr(torch_data, "IterDataPipe", ())
 
 
 class Streams:
@@ -151,6 +153,7 @@ class Shard:
         """number: of the pass."""
         self.number, self.shard, self.read = number, shard, 0
         self._streams, self._seed = streams, seed_of(_OF_STREAMS, seed, number, shard)
+        self._shared_seed = seed_of(_OF_STREAMS, seed, number)  # of all shards of the pass
         self._samples: "Optional[Iterator[Any]]" = None
         self._drawn: "Optional[tuple[Any, ...]]" = None  # None: it is seeded when it is opened
         self._info: Any = None
@@ -181,6 +184,8 @@ class Shard:
     def _opened(self) -> "Iterator[Any]":
         seed_processor(self._seed)
         data = self._copied()
+        if isinstance(data, _Pipe):
+            self._divide(data)
         self._info = worker.WorkerInfo(id=self.shard, num_workers=self._streams.shards, seed=self._seed, dataset=data)
         worker._worker_info = self._info
         if torch_data.get_worker_info() is not self._info:
@@ -190,6 +195,13 @@ class Shard:
         if self._streams.begin is not None:
             self._streams.begin(self.shard)
         return iter(data)
+
+    def _divide(self, pipe: Any) -> None:
+        """As a loader process of torch does: all shards shuffle alike, and each takes its part at a sharding_filter()."""
+        from torch.utils.data import graph_settings
+
+        graph_settings.apply_random_seed(pipe, torch.Generator().manual_seed(self._shared_seed & sys.maxsize))
+        graph_settings.apply_sharding(pipe, self._streams.shards, self.shard)
 
     def _copied(self) -> Any:
         try:
