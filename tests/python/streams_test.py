@@ -233,6 +233,8 @@ def what_is_no_stream_of_shards_is_refused(_):
             type("Wrong", (Numbers,), {"identity": None})())
     for sizes in ((1, 2), (1, 2, 3, 4, -5), (1, 2, 3, 4, 5.0), 7):
         refused("shard_sizes of Said must be 5 whole numbers", reading, Said(sizes))
+    stopping = type("Stopping", (Numbers,), {"__iter__": lambda self: next(iter([Numbers.__iter__(self)][get_worker_info().id == 2:]))})
+    refused("shard 2 of Stopping raises StopIteration when it is opened", reading(stopping()).identity)
     refused("lane 1 of 2 reads no sample in pass 0 of Numbers: shards 1, 3 of 5 are empty",
             Streams(Numbers((1, 0, 1, 0, 1)), 5, 2, SIZE).samples, SEED, 0, 1)
     refused("lane 1 of 2 reads no sample in pass 0 of Said", Streams(Said((1, 0, 1, 0, 1)), 5, 2, SIZE).samples, SEED, 9, 1)

@@ -172,7 +172,7 @@ class Shard:
         before, worker._worker_info = worker._worker_info, self._info
         try:
             if self._samples is None:
-                self._samples = self._opened()
+                self._samples = self._begun()
             found = next(self._samples)
         except StopIteration:
             return ()
@@ -180,6 +180,13 @@ class Shard:
             worker._worker_info = before
         self.read += 1
         return (found,)
+
+    def _begun(self) -> "Iterator[Any]":
+        try:
+            return self._opened()
+        except StopIteration:  # which is no end of its samples
+            raise Refused(f"shard {self.shard} of {self._streams.name} raises StopIteration when it is opened, which says nothing of"
+                          " its samples; expected an iterator, which has none where it is empty") from None
 
     def _opened(self) -> "Iterator[Any]":
         seed_processor(self._seed)
