@@ -243,6 +243,31 @@ def what_is_no_stream_of_shards_is_refused(_):
         refused(line, reading(type("Lying", (Numbers,), {"shard_sizes": (first, *SIZES[1:])})()).samples, SEED, step, 0)
 
 
+def modes_of_torch_that_a_stream_leaves_are_refused(_):
+    """A stand-in for `with torch.autocast(..)` around a yield, which holds in the loss as well."""
+    mode = [False]
+
+    class Leaving(Numbers):
+        def __iter__(self):
+            for sample in super().__iter__():
+                mode[0] = sample[1] > 0 and sample[2] > 4  # in shard 2
+                yield sample
+                mode[0] = False
+
+    before, streams.torch_modes = streams.torch_modes, lambda: tuple(mode)
+    try:
+        stream = reading(Leaving())
+        stream.identity()
+        stream.samples(SEED, 0, 0)
+        stream.samples(SEED, 1, 0)
+        refused("shard 2 of Leaving leaves torch in another mode between its samples", stream.samples, SEED, 2, 0)
+        mode[0] = False
+        Leaving.__iter__ = lambda self: (mode.__setitem__(0, True) or s for s in Numbers.__iter__(self))
+        refused("shard 0 of Leaving leaves torch in another mode between its samples", reading(Leaving()).identity)
+    finally:
+        streams.torch_modes = before
+
+
 def made(data, micro_batches=2, **said):
     feed = Feed(lambda: "net", data, micro_batches=micro_batches, **said)
     return feed, feed.made()[1]
@@ -299,5 +324,5 @@ main(a_lane_reads_its_shards_in_order_pass_after_pass, whoever_begins_or_goes_ba
      many_begins_of_shards_are_remembered_in_part, a_batch_that_is_wanted_again_is_read_once,
      who_begins_late_reads_one_shard_where_their_sizes_are_said, reading_on_for_long_is_told, what_a_stream_draws_is_its_own,
      each_shard_is_read_in_a_copy, a_worker_init_fn_makes_a_shard, the_digest_has_what_makes_the_samples,
-     what_is_no_stream_of_shards_is_refused, what_cannot_be_said_of_a_stream_is_refused,
+     what_is_no_stream_of_shards_is_refused, modes_of_torch_that_a_stream_leaves_are_refused, what_cannot_be_said_of_a_stream_is_refused,
      other_options_that_do_not_go_with_shards_are_refused)

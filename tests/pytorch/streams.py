@@ -136,9 +136,32 @@ def pipes_of_torch_are_divided(folder):
         assert late.samples(1, 9, 1) == streams.samples(1, 9, 1), "who begins late reads others"
 
 
+def modes_that_a_stream_leaves_are_refused(folder):
+    import torch
+    from starling.script import Refused
+    from starling.streams import Streams
+
+    class Leaving(torch.utils.data.IterableDataset):
+        identity = "numbers"
+
+        def __iter__(self):
+            with self.mode():
+                yield from range(torch.utils.data.get_worker_info().id, 9, 3)
+
+    for mode in (torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16), lambda: torch.device("meta")):
+        Leaving.mode = staticmethod(mode)
+        try:
+            Streams(Leaving(), 3, 3, 1).identity()
+        except Refused as why:
+            assert "shard 0 of Leaving leaves torch in another mode" in str(why), str(why)
+        else:
+            raise AssertionError(f"not refused: {mode}")
+        assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+
+
 def main():
     os.environ["STARLING"] = os.path.abspath(sys.argv[1])
-    return cases.run(pipes_of_torch_are_divided, losses_are_those_of_a_loop_over_the_lanes,
+    return cases.run(pipes_of_torch_are_divided, modes_that_a_stream_leaves_are_refused, losses_are_those_of_a_loop_over_the_lanes,
                      samples_that_draw_have_the_same_bits_everywhere)
 
 

@@ -60,7 +60,7 @@ def _same(a: "tuple[Any, ...]", b: "tuple[Any, ...]") -> bool:
     return False
 
 
-def _context() -> "tuple[Any, ...]":
+def torch_modes() -> "tuple[Any, ...]":
     """What else of torch decides how a batch is computed, and may be set for a while (with ..)."""
     if not hasattr(torch, "is_autocast_enabled"):
         return ()
@@ -122,7 +122,7 @@ class Loaders:
             read, context, after, batch = handed.read(file)
         except Exception:
             return False, None  # a class that cannot be made again
-        if tuple(read) != tuple(samples) or context != _context():
+        if tuple(read) != tuple(samples) or context != torch_modes():
             return False, None
         if after is not None:
             if after[2] is not None and "numpy" not in sys.modules:
@@ -248,7 +248,7 @@ class Loaders:
             held_out = self._order.held_out(m)
             with torch.no_grad() if held_out else contextlib.nullcontext():
                 batch = self._read(samples, held_out)
-                context = _context()
+                context = torch_modes()
             after = drawn_from()
             return handed.written((samples, context, None if _same(before, after) else after, batch))
         except Exception:

@@ -16,7 +16,7 @@ from torch.utils.data._utils import worker
 
 from . import proof
 from .digest import Digest, Opaque
-from .loaders import draw_from, drawn_from
+from .loaders import draw_from, drawn_from, torch_modes
 from .module import seed_of, seed_processor
 from .script import Refused
 
@@ -121,7 +121,9 @@ class Streams:
     def _took(shard: "Shard", found: "list[bytes]") -> bool:
         """Adds the digest of a shard's next sample, nothing for one that cannot be looked into, which `identity` vouches
         for; whether there is one."""
+        modes = torch_modes()
         one = shard.next()
+        shard.check_modes(modes)
         if one:
             try:
                 found.append(Digest().take(one[0]).bytes())
@@ -181,6 +183,14 @@ class Shard:
         self.read += 1
         return (found,)
 
+    def check_modes(self, before: "tuple[Any, ...]") -> None:
+        """Raises Refused where it has left torch in another mode than that before it was read: the loss, and other shards,
+        would compute in it."""
+        if torch_modes() != before:
+            raise Refused(f"shard {self.shard} of {self._streams.name} leaves torch in another mode between its samples (no_grad,"
+                          " autocast, a default type or device), which the loss would have too; expected that each is set and"
+                          " put back before a sample is given: no yield within `with torch.no_grad()`")
+
     def _begun(self) -> "Iterator[Any]":
         try:
             return self._opened()
@@ -238,12 +248,13 @@ class Lane:
         kept = self._kept.get(step)
         if kept is not None:
             return copy.deepcopy(kept)
-        before = drawn_from()
+        before, modes = drawn_from(), torch_modes()
         try:
             self._go_to(step * self._streams.size)
             found = [self._next() for _ in range(self._streams.size)]
             assert self._at is not None
             self._at.pause()
+            self._at.check_modes(modes)
         except BaseException:
             self._at = None  # whatever is left of it
             raise
