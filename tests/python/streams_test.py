@@ -121,6 +121,23 @@ def a_batch_that_is_wanted_again_is_read_once(_):
     require(Numbers.reads == in_order(0, 9)[15:18], f"not read on: {Numbers.reads}")
 
 
+def what_is_given_away_is_no_part_of_the_dataset(_):
+    """A loss that changes its batch changes no later sample: whoever begins there has not seen that loss."""
+    class Window(Numbers):
+        def __iter__(self):
+            line = [10 * get_worker_info().id + i for i in range(9)]
+            buffer = line[:3]
+            for one in line[3:]:
+                yield buffer
+                buffer.append(one + buffer.pop(0))
+
+    stream, late = (Streams(Window(), len(SIZES), LANES, 1) for _ in range(2))
+    for step in range(3):
+        stream.samples(SEED, step, 0)[0].clear()
+    require(stream.samples(SEED, 2, 0) == late.samples(SEED, 2, 0), "the batch that is kept was changed")
+    require(stream.samples(SEED, 3, 0) == late.samples(SEED, 3, 0), "the dataset's own buffer was changed")
+
+
 def who_begins_late_reads_one_shard_where_their_sizes_are_said(_):
     for kind, first in ((Said, (7, 0, 0)), (Numbers, (0, 0, 0))):
         stream = reading(kind())
@@ -322,6 +339,7 @@ def other_options_that_do_not_go_with_shards_are_refused(_):
 
 main(a_lane_reads_its_shards_in_order_pass_after_pass, whoever_begins_or_goes_back_reads_the_same,
      many_begins_of_shards_are_remembered_in_part, a_batch_that_is_wanted_again_is_read_once,
+     what_is_given_away_is_no_part_of_the_dataset,
      who_begins_late_reads_one_shard_where_their_sizes_are_said, reading_on_for_long_is_told, what_a_stream_draws_is_its_own,
      each_shard_is_read_in_a_copy, a_worker_init_fn_makes_a_shard, the_digest_has_what_makes_the_samples,
      what_is_no_stream_of_shards_is_refused, modes_of_torch_that_a_stream_leaves_are_refused, what_cannot_be_said_of_a_stream_is_refused,

@@ -159,9 +159,33 @@ def modes_that_a_stream_leaves_are_refused(folder):
         assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
 
 
+def a_view_is_copied_without_what_it_is_a_view_of(folder):
+    """Batches are kept for whoever wants them again, and a sample may be a line of a table; a loss may change it."""
+    import torch
+    from starling.streams import Streams
+
+    class Lines(torch.utils.data.IterableDataset):
+        identity = "lines"
+
+        def __iter__(self):
+            table = torch.arange(1 << 20).reshape(1024, 1024) + torch.utils.data.get_worker_info().id
+            yield from (({"line": table[i:i + 2]}, table[:, i].numpy()) for i in range(1023))
+
+    streams, late = (Streams(Lines(), 2, 2, 4) for _ in range(2))
+    for step in range(3):
+        batch = streams.samples(1, step, 0)
+        assert all(one["line"].untyped_storage().nbytes() == 2 * 1024 * 8 for one, _ in batch), "more than the line"
+        for one, _ in batch:
+            one["line"].zero_()
+    for step in (2, 3):
+        for (a, b), (c, d) in zip(streams.samples(1, step, 0), late.samples(1, step, 0)):
+            assert torch.equal(a["line"], c["line"]) and (b == d).all(), f"step {step} has what the loss has changed"
+
+
 def main():
     os.environ["STARLING"] = os.path.abspath(sys.argv[1])
-    return cases.run(pipes_of_torch_are_divided, modes_that_a_stream_leaves_are_refused, losses_are_those_of_a_loop_over_the_lanes,
+    return cases.run(pipes_of_torch_are_divided, modes_that_a_stream_leaves_are_refused,
+                     a_view_is_copied_without_what_it_is_a_view_of, losses_are_those_of_a_loop_over_the_lanes,
                      samples_that_draw_have_the_same_bits_everywhere)
 
 

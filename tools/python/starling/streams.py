@@ -27,6 +27,7 @@ BEGINS_MAX = 4096      # begins of shards that a lane remembers
 QUIET_S = 10.0         # of reading what is not wanted, before a line tells it
 PATIENCE_S = 3600      # for a pass before anything is known of how long one takes: a process may read long before its first
 _OF_STREAMS = 0x53     # beside the seed: what else is seeded has other keys
+_PLAIN = frozenset((type(None), bool, int, float, str, bytes))
 _Pipe: Any = getattr(torch_data, "IterDataPipe", ())
 
 
@@ -229,6 +230,23 @@ class Shard:
                           " in __iter__") from None
 
 
+def _copied(samples: "list[Any]") -> "list[Any]":
+    """A deepcopy, but with no more of a tensor's memory than it is over, where deepcopy has all of that which it is a view
+    of, and lists of numbers at once."""
+    memo: "dict[int, Any]" = {}
+    wanted, met = [samples], set()  # type: list[Any], set[int]
+    while wanted:
+        one = wanted.pop()
+        if type(one) is torch.Tensor and not one.requires_grad and not getattr(one, "__dict__", None):
+            memo[id(one)] = one.clone()
+        elif type(one) is list and _PLAIN.issuperset(map(type, one)):
+            memo[id(one)] = one.copy()
+        elif type(one) in (list, tuple, dict) and id(one) not in met:
+            met.add(id(one))
+            wanted.extend(one.values() if type(one) is dict else one)
+    return copy.deepcopy(samples, memo)
+
+
 class Lane:
     """The shards of a lane, one after the other, pass after pass, and where it is read."""
 
@@ -247,7 +265,7 @@ class Lane:
         """See Streams."""
         kept = self._kept.get(step)
         if kept is not None:
-            return copy.deepcopy(kept)
+            return _copied(kept)
         before, modes = drawn_from(), torch_modes()
         try:
             self._go_to(step * self._streams.size)
@@ -260,18 +278,19 @@ class Lane:
             raise
         finally:
             draw_from(before)
-        self._keep(step, found)
-        return found
+        return self._copy_of(step, found)
 
-    def _keep(self, step: int, found: "list[Any]") -> None:
-        """A copy, as collate and loss may change what they get. What cannot be copied is read again where it is wanted
-        again."""
+    def _copy_of(self, step: int, found: "list[Any]") -> "list[Any]":
+        """What is given away, as collate and loss may change what they get, and the dataset may have it still; another copy
+        is kept. What cannot be copied is read again where it is wanted again."""
         try:
-            self._kept[step] = copy.deepcopy(found)
+            self._kept[step], given = _copied(found), _copied(found)
         except Exception:
-            return
+            self._kept.pop(step, None)
+            return found
         for old in list(self._kept)[:-KEPT]:
             del self._kept[old]
+        return given
 
     def _go_to(self, place: int) -> None:
         """Reads on to it, or from the last begin of a shard before it, whichever is nearer."""
