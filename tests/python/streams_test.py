@@ -198,6 +198,22 @@ def each_shard_is_read_in_a_copy(_):
     require(data.left is None and data.epoch is None, "the dataset itself was read")
 
 
+def what_the_script_does_with_the_dataset_later_changes_no_sample(_):
+    """As in loader processes of torch: whoever opens a shard has not seen what the others' losses have done."""
+    class Levels(Numbers):
+        level = 0
+
+        def __iter__(self):
+            return ((*sample, self.level) for sample in Numbers.__iter__(self))
+
+    data = Levels()
+    stream, late = reading(data), reading(Levels())
+    stream.identity()
+    for step in range(8):
+        require(stream.samples(SEED, step, 0) == late.samples(SEED, step, 0), f"step {step}: {stream.samples(SEED, step, 0)}")
+        data.level += 1
+
+
 def a_worker_init_fn_makes_a_shard(_):
     class Range(IterableDataset):
         identity, first, end = 7, 0, 12
@@ -341,6 +357,6 @@ main(a_lane_reads_its_shards_in_order_pass_after_pass, whoever_begins_or_goes_ba
      many_begins_of_shards_are_remembered_in_part, a_batch_that_is_wanted_again_is_read_once,
      what_is_given_away_is_no_part_of_the_dataset,
      who_begins_late_reads_one_shard_where_their_sizes_are_said, reading_on_for_long_is_told, what_a_stream_draws_is_its_own,
-     each_shard_is_read_in_a_copy, a_worker_init_fn_makes_a_shard, the_digest_has_what_makes_the_samples,
+     each_shard_is_read_in_a_copy, what_the_script_does_with_the_dataset_later_changes_no_sample, a_worker_init_fn_makes_a_shard, the_digest_has_what_makes_the_samples,
      what_is_no_stream_of_shards_is_refused, modes_of_torch_that_a_stream_leaves_are_refused, what_cannot_be_said_of_a_stream_is_refused,
      other_options_that_do_not_go_with_shards_are_refused)

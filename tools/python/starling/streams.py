@@ -50,6 +50,7 @@ class Streams:
             raise Refused(f"{self.name} has no identity: what a stream has later cannot be compared beforehand, so it has to"
                           " say which data it is of; expected an attribute or method `identity` that gives a text, bytes or a"
                           " whole number, as the hash of its files")
+        self._as_given: Any = None
         self.sizes = self._said_sizes()
         self._lanes: "dict[tuple[int, int], Lane]" = {}  # by seed and number
 
@@ -92,6 +93,17 @@ class Streams:
         if (seed, lane) not in self._lanes:
             self._lanes[seed, lane] = Lane(self, seed, lane)
         return self._lanes[seed, lane].samples(step)
+
+    def copied(self) -> Any:
+        """The dataset as it was when it was first read, whatever the script does with it afterwards. Raises Refused."""
+        try:
+            if self._as_given is None:
+                self._as_given = copy.deepcopy(self.data)
+            return copy.deepcopy(self._as_given)
+        except Exception as why:  # of the dataset's own parts
+            raise Refused(f"{self.name} cannot be copied ({type(why).__name__}: {' '.join(str(why).split())[:200]}), and"
+                          " each shard is read in a copy of its own, as in a loader process of torch: open files and the like"
+                          " in __iter__") from None
 
     def identity(self) -> bytes:
         """Of what the dataset says that it is, of the lanes, and of the first samples of some shards, which are read for
@@ -201,7 +213,7 @@ class Shard:
 
     def _opened(self) -> "Iterator[Any]":
         seed_processor(self._seed)
-        data = self._copied()
+        data = self._streams.copied()
         if isinstance(data, _Pipe):
             self._divide(data)
         self._info = worker.WorkerInfo(id=self.shard, num_workers=self._streams.shards, seed=self._seed, dataset=data)
@@ -220,14 +232,6 @@ class Shard:
 
         graph_settings.apply_random_seed(pipe, torch.Generator().manual_seed(self._shared_seed & sys.maxsize))
         graph_settings.apply_sharding(pipe, self._streams.shards, self.shard)
-
-    def _copied(self) -> Any:
-        try:
-            return copy.deepcopy(self._streams.data)
-        except Exception as why:  # of the dataset's own parts
-            raise Refused(f"{self._streams.name} cannot be copied ({type(why).__name__}: {' '.join(str(why).split())[:200]}), and"
-                          " each shard is read in a copy of its own, as in a loader process of torch: open files and the like"
-                          " in __iter__") from None
 
 
 def _copied(samples: "list[Any]") -> "list[Any]":
