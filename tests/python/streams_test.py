@@ -2,6 +2,7 @@
 that a job can have."""
 import contextlib
 import io
+import itertools
 import os
 import random
 import sys
@@ -243,6 +244,8 @@ def the_digest_has_what_makes_the_samples(_):
         require(one.identity() != digest, f"{one.name}, {one.shards} shards: the same digest")
     hidden = type("Hidden", (Numbers,), {"__iter__": lambda self: ((lambda: s) for s in Numbers.__iter__(self))})
     require(reading(hidden()).identity() != digest, "samples that cannot be looked into")
+    headed = type("Headed", (Numbers,), {"__iter__": lambda self: itertools.chain(["text"], Numbers.__iter__(self))})
+    require(reading(headed()).identity() != digest, "each shard begins with the same line")
 
 
 def what_is_no_stream_of_shards_is_refused(_):
@@ -326,9 +329,9 @@ def what_cannot_be_said_of_a_stream_is_refused(_):
     refused("collate= and the DataLoader's collate_fn differ", made, loader(collate_fn=list), shards=5, collate=tuple)
     feed, stream = made(loader(collate_fn=list, drop_last=True, num_workers=2), shards=5, num_workers=0)
     require(isinstance(stream, Streams) and stream.size == feed.taken.batch_size == 4 and feed.taken.collate is list, str(feed.taken))
-    require(["no shard_sizes", "drop_last=True changes nothing"] == [
-        next(words for words in ("no shard_sizes", "drop_last=True changes nothing") if words in line) for line in feed.taken.remarks],
-        str(feed.taken.remarks))
+    wanted = ("no shard_sizes", "shards=5 over micro_batches=2", "drop_last=True changes nothing")
+    require(len(feed.taken.remarks) == 3 and all(words in line for words, line in zip(wanted, feed.taken.remarks)),
+            str(feed.taken.remarks))
     for held_out in (Numbers(), loader()):
         refused("validation is an IterableDataset, Numbers, whose samples have no numbers",
                 Validation(held_out, None, len, None).opened, feed.taken)
@@ -341,6 +344,33 @@ def options(**changes):
                 checkpoint=None, checkpoint_every=10, keep=2, resume=False, lease_ms=100, metrics=(), isa="auto", threads=1,
                 recheck=0, on_mismatch="warn", command=(), shards=4)
     return Options(**{**said, **changes})
+
+
+def lanes_that_take_samples_at_different_rates_are_told(_):
+    def told(kind, *sizes):
+        return [line for line in Streams(kind(sizes), len(sizes), LANES, SIZE).remarks() if "more often" in line]
+
+    require(told(Numbers, 5, 1, 9) == ["shards=3 over micro_batches=2: 1 of them read 2 shards, the others 1, whose samples are"
+                                       " taken more often in the same steps"], str(told(Numbers, 5, 1, 9)))
+    require(told(Said, 5, 10, 6) == [] and told(Numbers, 5, 1) == [], "even ones")
+    require(told(Said, 5, 10, 4, 20) == ["the shards of a micro-batch of Said have from 9 to 30 samples together: those of the"
+                                         " fewest are taken more often in the same steps"], str(told(Said, 5, 10, 4, 20)))
+
+
+def shards_that_are_all_of_the_data_in_another_order_are_told(_):
+    """They begin with other samples, since each shard has random numbers of its own."""
+    class Whole(Numbers):
+        def __iter__(self):
+            return iter(random.sample(range(99), 99))
+
+    state = random.getstate()
+    (line,) = reading(Whole()).doubts()
+    require(line.startswith("shards of Whole differ by the random numbers alone that each has"), line)
+    require(random.getstate() == state, "it draws")
+    broken = type("Broken", (Numbers,), {"__iter__": lambda self: 1 / 0})
+    for one in (Numbers(), Drawing(), broken()):
+        require(not list(reading(one).doubts()), type(one).__name__)
+    require(not list(Streams(Whole(), 1, 1, SIZE).doubts()), "one shard is all of the data")
 
 
 def other_options_that_do_not_go_with_shards_are_refused(_):
@@ -359,4 +389,5 @@ main(a_lane_reads_its_shards_in_order_pass_after_pass, whoever_begins_or_goes_ba
      who_begins_late_reads_one_shard_where_their_sizes_are_said, reading_on_for_long_is_told, what_a_stream_draws_is_its_own,
      each_shard_is_read_in_a_copy, what_the_script_does_with_the_dataset_later_changes_no_sample, a_worker_init_fn_makes_a_shard, the_digest_has_what_makes_the_samples,
      what_is_no_stream_of_shards_is_refused, modes_of_torch_that_a_stream_leaves_are_refused, what_cannot_be_said_of_a_stream_is_refused,
+     lanes_that_take_samples_at_different_rates_are_told, shards_that_are_all_of_the_data_in_another_order_are_told,
      other_options_that_do_not_go_with_shards_are_refused)

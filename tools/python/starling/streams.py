@@ -23,6 +23,7 @@ from .script import Refused
 COMPARED = 64          # shards whose first samples are compared from process to process
 REPEATED, EACH = 4, 4  # shards that are opened twice when a process begins, and samples of each
 KEPT = 2               # micro-batches of a lane that are there for whoever wants them again
+UNEVEN = 1.1           # of the samples of lanes, before a line tells it
 BEGINS_MAX = 4096      # begins of shards that a lane remembers
 QUIET_S = 10.0         # of reading what is not wanted, before a line tells it
 PATIENCE_S = 3600      # for a pass before anything is known of how long one takes: a process may read long before its first
@@ -77,6 +78,15 @@ class Streams:
         if self.sizes is None:
             yield (f"{self.name} has no shard_sizes: a process that begins late, as with resume, reads its lanes from their"
                    " begin")
+            few, rest = divmod(self.shards, self.lanes)
+            if rest:
+                yield (f"shards={self.shards} over micro_batches={self.lanes}: {rest} of them read {few + 1} shards, the others"
+                       f" {few}, whose samples are taken more often in the same steps")
+            return
+        least, most = (f(sum(self.sizes[i] for i in self.of_lane(m)) for m in range(self.lanes)) for f in (min, max))
+        if most > UNEVEN * least:
+            yield (f"the shards of a micro-batch of {self.name} have from {least} to {most} samples together: those of the"
+                   " fewest are taken more often in the same steps")
 
     @property
     def patience_s(self) -> int:
@@ -93,6 +103,23 @@ class Streams:
         if (seed, lane) not in self._lanes:
             self._lanes[seed, lane] = Lane(self, seed, lane)
         return self._lanes[seed, lane].samples(step)
+
+    def doubts(self) -> "Iterator[str]":
+        """For people, of the first samples of two shards, which are read for it. Random numbers are afterwards as they were
+        before. What the dataset raises is left to who computes."""
+        one, other = Shard(self, 0, 0, 0), Shard(self, 0, 0, min(1, self.shards - 1))
+        other.draw_as(one)
+        before = drawn_from()
+        try:
+            begins = [self._begin_of(shard, EACH) for shard in (one, other)]
+        except Exception:
+            return
+        finally:
+            draw_from(before)
+        if one.shard != other.shard and any(begins[0]) and begins[0] == begins[1]:
+            yield (f"shards of {self.name} differ by the random numbers alone that each has: where it makes no samples from them,"
+                   " but shuffles with them, each shard has all of the data; expected a part from each, that of"
+                   " torch.utils.data.get_worker_info().id among .num_workers")
 
     def copied(self) -> Any:
         """The dataset as it was when it was first read, whatever the script does with it afterwards. Raises Refused."""
@@ -116,7 +143,7 @@ class Streams:
         finally:
             draw_from(before)
         firsts = [begin[0] for begin in begins if begin and begin[0]]
-        if len(firsts) > 1 and len(set(firsts)) == 1:
+        if len(firsts) > 1 and len(set(firsts)) == 1 and len(set(map(tuple, filter(None, begins[:REPEATED])))) == 1:
             raise Refused(f"the first {len(begins)} shards of {self.name} all begin with the same sample: expected a part of"
                           " the data from each, that of torch.utils.data.get_worker_info().id among .num_workers")
         digest = Digest().take("streams").take(proof.identity_of(self.data))
@@ -172,6 +199,10 @@ class Shard:
         self._samples: "Optional[Iterator[Any]]" = None
         self._drawn: "Optional[tuple[Any, ...]]" = None  # None: it is seeded when it is opened
         self._info: Any = None
+
+    def draw_as(self, other: "Shard") -> None:
+        """Before it is opened: its random numbers are those of the other one."""
+        self._seed = other._seed
 
     def go_on(self) -> None:
         """What is drawn from now on comes from its random numbers."""
