@@ -176,6 +176,27 @@ def what_a_stream_draws_is_its_own(_):
     require(get_worker_info() is None, "the loss is in no loader process")
 
 
+def what_a_stream_draws_on_a_gpu_is_its_own_too(_):
+    class OnGpu(Numbers):
+        def __iter__(self):
+            for sample in super().__iter__():
+                (drawn,) = torch.cuda.get_rng_state_all()
+                torch.cuda.set_rng_state_all([drawn + 1])
+                yield (*sample, drawn)
+
+    if TORCH:
+        return  # its GPU has a state that is no number
+    os.environ["STARLING_STAND_IN_CUDA"] = "1"
+    try:
+        stream = reading(OnGpu())
+        for step in range(8):
+            torch.cuda.manual_seed_all(step)  # as before each pass
+            require(stream.samples(SEED, step, 0) == reading(OnGpu()).samples(SEED, step, 0), f"step {step}: who begins late")
+            require(torch.cuda.get_rng_state_all() == [step], "the stream changes the loss")
+    finally:
+        del os.environ["STARLING_STAND_IN_CUDA"]
+
+
 def each_shard_is_read_in_a_copy(_):
     """As in loader processes of torch: what one leaves in the dataset reaches no other."""
     class Keeping(Numbers):
@@ -387,6 +408,7 @@ main(a_lane_reads_its_shards_in_order_pass_after_pass, whoever_begins_or_goes_ba
      many_begins_of_shards_are_remembered_in_part, a_batch_that_is_wanted_again_is_read_once,
      what_is_given_away_is_no_part_of_the_dataset,
      who_begins_late_reads_one_shard_where_their_sizes_are_said, reading_on_for_long_is_told, what_a_stream_draws_is_its_own,
+     what_a_stream_draws_on_a_gpu_is_its_own_too,
      each_shard_is_read_in_a_copy, what_the_script_does_with_the_dataset_later_changes_no_sample, a_worker_init_fn_makes_a_shard, the_digest_has_what_makes_the_samples,
      what_is_no_stream_of_shards_is_refused, modes_of_torch_that_a_stream_leaves_are_refused, what_cannot_be_said_of_a_stream_is_refused,
      lanes_that_take_samples_at_different_rates_are_told, shards_that_are_all_of_the_data_in_another_order_are_told,

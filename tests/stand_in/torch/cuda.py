@@ -9,8 +9,19 @@ def is_available():
 is_initialized = is_available
 
 
+_drawn = [0]  # a count, in the place of a generator's state
+
+
 def manual_seed_all(seed):
-    del seed
+    _drawn[0] = seed
+
+
+def get_rng_state_all():
+    return list(_drawn)
+
+
+def set_rng_state_all(states):
+    _drawn[:] = states
 
 
 def synchronize(device=None):

@@ -32,9 +32,11 @@ def seed_of(*key: int) -> int:
     return int.from_bytes(digest, "little")
 
 
-def seed_processor(seed: int) -> None:
-    """Seeds torch on the CPU, random and, where it is used, numpy."""
+def seed_with(seed: int) -> None:
+    """Seeds torch, random and, where it is used, numpy."""
     torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
     random.seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -43,10 +45,7 @@ def seed_processor(seed: int) -> None:
 
 def seed_everything(*key: int) -> None:
     """Seeds torch, random and, where it is used, numpy; a function of the key alone."""
-    seed = seed_of(*key)
-    seed_processor(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
+    seed_with(seed_of(*key))
 
 
 def seed_everything_to_begin_with() -> None:

@@ -14,10 +14,10 @@ import torch
 from torch.utils import data as torch_data
 from torch.utils.data._utils import worker
 
-from . import proof
+from . import loaders, proof
 from .digest import Digest, Opaque
-from .loaders import draw_from, drawn_from, torch_modes
-from .module import seed_of, seed_processor
+from .loaders import torch_modes
+from .module import seed_of, seed_with
 from .script import Refused
 
 COMPARED = 64          # shards whose first samples are compared from process to process
@@ -30,6 +30,17 @@ PATIENCE_S = 3600      # for a pass before anything is known of how long one tak
 _OF_STREAMS = 0x53     # beside the seed: what else is seeded has other keys
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes))
 _Pipe: Any = getattr(torch_data, "IterDataPipe", ())
+
+
+def drawn_from() -> "tuple[Any, ...]":
+    """The state of all random numbers that seed_with() seeds."""
+    return loaders.drawn_from(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+
+
+def draw_from(state: "tuple[Any, ...]") -> None:
+    loaders.draw_from(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state_all(state[1])
 
 
 class Streams:
@@ -243,7 +254,7 @@ class Shard:
                           " its samples; expected an iterator, which has none where it is empty") from None
 
     def _opened(self) -> "Iterator[Any]":
-        seed_processor(self._seed)
+        seed_with(self._seed)
         data = self._streams.copied()
         if isinstance(data, _Pipe):
             self._divide(data)
