@@ -353,6 +353,9 @@ def what_cannot_be_said_of_a_stream_is_refused(_):
     wanted = ("no shard_sizes", "shards=5 over micro_batches=2", "drop_last=True changes nothing")
     require(len(feed.taken.remarks) == 3 and all(words in line for words, line in zip(wanted, feed.taken.remarks)),
             str(feed.taken.remarks))
+    feed, _ = made(loader(worker_init_fn=len), shards=5)
+    refused("that of the data alone: leave it out, as that of an IterableDataset is called for its shards",
+            Validation(DataLoader(Map(), batch_size=4, worker_init_fn=len), None, len, None).opened, feed.taken)
     for held_out in (Numbers(), loader()):
         refused("validation is an IterableDataset, Numbers, whose samples have no numbers",
                 Validation(held_out, None, len, None).opened, feed.taken)
@@ -409,7 +412,8 @@ main(a_lane_reads_its_shards_in_order_pass_after_pass, whoever_begins_or_goes_ba
      what_is_given_away_is_no_part_of_the_dataset,
      who_begins_late_reads_one_shard_where_their_sizes_are_said, reading_on_for_long_is_told, what_a_stream_draws_is_its_own,
      what_a_stream_draws_on_a_gpu_is_its_own_too,
-     each_shard_is_read_in_a_copy, what_the_script_does_with_the_dataset_later_changes_no_sample, a_worker_init_fn_makes_a_shard, the_digest_has_what_makes_the_samples,
+     each_shard_is_read_in_a_copy, what_the_script_does_with_the_dataset_later_changes_no_sample,
+     a_worker_init_fn_makes_a_shard, the_digest_has_what_makes_the_samples,
      what_is_no_stream_of_shards_is_refused, modes_of_torch_that_a_stream_leaves_are_refused, what_cannot_be_said_of_a_stream_is_refused,
      lanes_that_take_samples_at_different_rates_are_told, shards_that_are_all_of_the_data_in_another_order_are_told,
      other_options_that_do_not_go_with_shards_are_refused)

@@ -27,6 +27,7 @@ class Taken:
     ahead: int = AHEAD
     begin: "Optional[Callable[[int], Any]]" = None  # worker_init_fn
     remarks: "tuple[str, ...]" = ()  # for people
+    streamed: bool = False  # of an IterableDataset
 
     def begun(self) -> None:
         """To be called in each process that reads samples, before it does."""
@@ -91,7 +92,7 @@ class Feed:
         begin = None if loader is None else loader.worker_init_fn
         streams = Streams(data, self.shards, self.micro_batches, self.taken.batch_size, begin)
         remarks = [*streams.remarks(), *(() if loader is None else self._remarks_of_streams(loader))]
-        self.taken = replace(self.taken, remarks=tuple(remarks))
+        self.taken = replace(self.taken, remarks=tuple(remarks), streamed=True)
         return streams
 
     @staticmethod
@@ -169,8 +170,9 @@ def held_out_of(data: Any, taken: Taken) -> Any:
     samples: Any = data.dataset
     _check_iteration(data)
     if data.worker_init_fn not in (None, taken.begin):
+        cure = "leave it out, as that of an IterableDataset is called for its shards" if taken.streamed else "give the same to both"
         raise Refused("validation is a DataLoader with a worker_init_fn, and processes that read samples call that of the data"
-                      " alone: give the same to both")
+                      f" alone: {cure}")
     if type(data.sampler) is not SequentialSampler or len(data.sampler) != len(samples):
         cure = _INSTEAD[_SUBSET].replace("True", "False") if _named(data.sampler) == _SUBSET else "give shuffle=False"
         raise Refused(f"validation is a DataLoader with a {_named(data.sampler)}, but all held-out samples are taken in their"
