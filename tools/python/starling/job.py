@@ -114,7 +114,8 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
                          earlier=Call.records(call.number - 1), started=start.text())
     except Refused as why:
         raise Failed(_said(2, f"{why}{where}")) from None
-    for remark in (*feed.taken.remarks, *(data.doubts() if options.shards is not None else ()), *options.remarks):
+    doubts: "list[str]" = [] if options.shards is None else list(data.doubts())
+    for remark in (*feed.taken.remarks, *doubts, *options.remarks):
         _said(0, remark)
     if wanted:  # a command wants the job, and runs it in its own way
         Path(wanted).write_text(options.job(net, data, script), encoding="utf-8")

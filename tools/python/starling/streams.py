@@ -154,7 +154,7 @@ class Streams:
         finally:
             draw_from(before)
         firsts = [begin[0] for begin in begins if begin and begin[0]]
-        if len(firsts) > 1 and len(set(firsts)) == 1 and len(set(map(tuple, filter(None, begins[:REPEATED])))) == 1:
+        if len(firsts) > 1 and len(set(firsts)) == 1 and len({tuple(begin) for begin in begins[:REPEATED] if begin}) == 1:
             raise Refused(f"the first {len(begins)} shards of {self.name} all begin with the same sample: expected a part of"
                           " the data from each, that of torch.utils.data.get_worker_info().id among .num_workers")
         digest = Digest().take("streams").take(proof.identity_of(self.data))
