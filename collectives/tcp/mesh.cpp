@@ -344,7 +344,7 @@ void Mesh::Impl::broke(Peer& peer, const std::string& why, LinkFault fault) {
     const std::lock_guard lock(mutex_);
     broken_peers_ = std::move(ranks);
   }
-  // Closing shows the others an end of file: the cause is told before a report of theirs can come.
+  // on_broken comes before close(), which shows peers an end of file that they report at once.
   if (events_.on_broken) events_.on_broken(peer.rank, why, fault);
   for (const auto& other : peers_)
     if (other) close(*other);

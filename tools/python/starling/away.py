@@ -7,7 +7,7 @@ from typing import Any, Iterator
 
 from .script import Refused
 
-# Of a parameter what is no content: what torch gives for its attributes and its methods.
+# Names of a parameter's attributes and methods that give nothing of its content.
 _OUTSIDE = {"shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_leaf", "is_sparse", "is_nested", "is_quantized",
             "is_meta", "is_cpu", "is_cuda", "nbytes", "itemsize", "numel", "nelement", "dim", "ndimension", "size", "stride",
             "element_size", "_version", "is_floating_point", "is_complex", "is_contiguous", "__len__"}
@@ -31,8 +31,8 @@ class Away:
 
 @contextlib.contextmanager
 def out_of_reach(model: Any) -> "Iterator[None]":
-    """While the workers train the model, its trained parameters here are those that they began with: whoever computes with
-    them, or copies them, is refused; shapes and types may be read."""
+    """While the workers train the model, its trained parameters in this process are still the first ones: an operation that
+    computes with a parameter, or copies it, raises Refused; shapes and types may be read."""
     from torch import nn
 
     names = {id(p): name for name, p in model.named_parameters()}
