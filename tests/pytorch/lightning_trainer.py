@@ -223,6 +223,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             ({"environment": {"PL_TRAINER_PRECISION": "16-mixed"}}, module.Net, shuffled, "precision='16-mixed', which a job has not"),
             ({"environment": {"PL_TRAINER_DEVICES": "2"}}, module.Net, shuffled, "devices=2, which a job has not"),
             ({}, lambda: torch.compile(module.Net()), shuffled, "fit() was given a OptimizedModule, expected a LightningModule"),
+            ({"accelerator": "tpu"}, module.Net, shuffled, "accelerator='tpu', which a job has not"),
             ({"callbacks": [Freezing()]}, module.Net, shuffled, "a callback has changed the module"),
             ({"limit_train_batches": 3}, module.Net, shuffled, "limit_train_batches=3"),
             ({"limit_val_batches": 1}, module.Net, shuffled, "limit_val_batches=1,"),
@@ -239,6 +240,8 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             ({}, Late, shuffled, "current_epoch is read by validation_step()"),
             ({}, Two, shuffled, "returns 2 optimizers"), ({}, Sum, shuffled, "reduce_fx='sum'"),
             ({}, Nosy, shuffled, "trainer.optimizers is read"), ({"job": {"steps": 3}}, module.Net, shuffled, "job has steps")]
+    if not torch.cuda.is_available():
+        rows.append(({"accelerator": "gpu"}, module.Net, shuffled, "accelerator='gpu', and PyTorch"))
     for changes, kind, loader, wanted in rows:
         told = io.StringIO()
         try:

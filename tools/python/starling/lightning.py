@@ -30,7 +30,8 @@ _HARMLESS = {"enable_progress_bar", "enable_model_summary", "enable_checkpointin
              "num_sanity_val_steps", "inference_mode", "barebones", "limit_test_batches", "limit_predict_batches", "benchmark",
              "use_distributed_sampler"}
 _MIXED = ("bf16", "bf16-mixed")  # autocast around a step
-_AS_HERE = {"accelerator": ("auto", "cpu"), "devices": ("auto", 1), "strategy": ("auto",), "precision": (None, 32, "32", "32-true", *_MIXED),
+_ON_GPU = ("gpu", "cuda")
+_AS_HERE = {"accelerator": ("auto", "cpu", *_ON_GPU), "devices": ("auto", 1), "strategy": ("auto",), "precision": (None, 32, "32", "32-true", *_MIXED),
             "gradient_clip_algorithm": (None, "norm"), "val_check_interval": (None, 1.0), "num_nodes": (1,),
             "check_val_every_n_epoch": (1,), "logger": (None, True, False), "limit_train_batches": (None, 1.0),
             "limit_val_batches": (None, 1.0), "fast_dev_run": (False,), "overfit_batches": (0.0,), "min_epochs": (None,),
@@ -169,6 +170,7 @@ class Trainer:
             self._call(model, "on_train_end", "on_fit_end")
         for one in self._set_up:
             one.teardown("fit")
+        model.cpu()  # as Lightning leaves a module
 
     # ---- The job -----------------------------------------------------------------------------------------------------
 
@@ -184,6 +186,7 @@ class Trainer:
             one.prepare_data()
         for one in self._set_up:
             one.setup("fit")
+        model.to(self._device())
         if datamodule is not None:
             train = datamodule.train_dataloader()
             held_out = datamodule.val_dataloader() if _own(datamodule, "val_dataloader") else None
@@ -223,6 +226,14 @@ class Trainer:
             if name in given and name != "evaluate_every":
                 raise Refused(f"job has {name}, which the Trainer and its loaders say")
         return job.Job(self._build, **{**given, **self._job})
+
+    def _device(self) -> str:
+        """Where Lightning has a module while it trains. Raises Refused."""
+        accelerator = self._others.get("accelerator", "auto")
+        if accelerator in _ON_GPU and not torch.cuda.is_available():
+            raise Refused(f"Trainer was given accelerator={accelerator!r}, and PyTorch {torch.__version__} sees no GPU: expected"
+                          " \"auto\" or \"cpu\"")
+        return "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
 
     def _refuse(self, model: Any, datamodule: Any, ckpt_path: Any) -> None:
         if not hasattr(type(model), "automatic_optimization"):
@@ -366,7 +377,7 @@ class Trainer:
     def _step(self, net: Any, name: str, batch: Any, number: Any) -> "tuple[Any, dict[str, float]]":
         """What it returns as its loss, and what it has logged."""
         self._logged = {}
-        step = getattr(net, name)
+        step, batch = getattr(net, name), net.transfer_batch_to_device(batch, net.device, 0)
         with self._precision(net):
             given = step(batch, number) if len(inspect.signature(step).parameters) > 1 else step(batch)
         loss = given.get("loss") if isinstance(given, Mapping) else given
