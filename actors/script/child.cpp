@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -97,13 +98,11 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
-}  // namespace
+// Where Ends has the files of a process: both ends of its socket and of its lifeline.
+enum : std::size_t { kSocket, kSocketThere, kLifelineThere, kLifeline };
 
-Result<std::unique_ptr<PythonChild>> PythonChild::start(const std::string& script,
-                                                        const std::string& isa,
-                                                        const std::string& gpu) {
+Result<> open_ends(Fds& fds) {
   std::array<int, 2> socket{}, lifeline{};
-  Fds fds;
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socket.data()) != 0)
     return no_process("socketpair");
   fds.take(socket[0]);
@@ -112,12 +111,62 @@ Result<std::unique_ptr<PythonChild>> PythonChild::start(const std::string& scrip
   fds.take(lifeline[0]);
   fds.take(lifeline[1]);
   if (!fds.good()) return no_process("descriptors");
+  return ok();
+}
+
+// Forks of the script in the group are orphans now, and this process's (start_warm()). They were
+// killed and take a moment to end.
+void reap_group(pid_t group) {
+  constexpr int kTries = 200;  // a second
+  for (int i = 0; i < kTries; ++i) {
+    const pid_t found = ::waitpid(-group, nullptr, WNOHANG);
+    if (found < 0 && errno != EINTR) return;  // none is left
+    if (found == 0) ::poll(nullptr, 0, 5);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PythonChild>> PythonChild::start(const std::string& script,
+                                                        const std::string& isa,
+                                                        const std::string& gpu) {
+  return spawned({script}, isa, gpu);
+}
+
+Result<std::unique_ptr<PythonChild>> PythonChild::start_warm(const std::string& script,
+                                                             const std::string& isa,
+                                                             const std::string& gpu) {
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return no_process("prctl");
+  return spawned({"--warm", script}, isa, gpu);
+}
+
+Result<std::unique_ptr<PythonChild>> PythonChild::forked(PythonChild& warm, milliseconds patience) {
+  Fds fds;
+  STARLING_TRY(open_ends(fds));
+  const std::uint8_t fork = 'f';
+  const std::array<int, 2> files{fds.at(kSocketThere), fds.at(kLifelineThere)};
+  STARLING_TRY(reply, warm.ask({&fork, 1}, files, patience));
+  ByteReader reader(reply);
+  reader.get<std::uint8_t>();  // it raises nothing
+  const auto pid = reader.get<std::uint32_t>();
+  if (!reader.good())
+    return Error(Code::kUnavailable, "the process of the imports answered with what is no reply");
+  if (pid == 0) return std::unique_ptr<PythonChild>();
+  return std::unique_ptr<PythonChild>(
+      new PythonChild(static_cast<pid_t>(pid), fds.keep(kSocket), fds.keep(kLifeline)));
+}
+
+Result<std::unique_ptr<PythonChild>> PythonChild::spawned(std::vector<std::string> last,
+                                                          const std::string& isa,
+                                                          const std::string& gpu) {
+  Fds fds;
+  STARLING_TRY(open_ends(fds));
 
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, fds.at(1), kSocketOfChild);
-  ::posix_spawn_file_actions_adddup2(&actions, fds.at(2), kLifelineOfChild);
+  ::posix_spawn_file_actions_adddup2(&actions, fds.at(kSocketThere), kSocketOfChild);
+  ::posix_spawn_file_actions_adddup2(&actions, fds.at(kLifelineThere), kLifelineOfChild);
   ::posix_spawnattr_init(&attributes);
   ::posix_spawnattr_setpgroup(&attributes, 0);
   // The child gets signals as any program expects them: this process blocks and ignores some.
@@ -132,7 +181,8 @@ Result<std::unique_ptr<PythonChild>> PythonChild::start(const std::string& scrip
       &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   const char* const named = std::getenv("STARLING_PYTHON");
   const std::string python = named != nullptr && *named != '\0' ? named : "python3";
-  std::vector<std::string> arguments = {python, "-u", "-m", "starling", script};
+  std::vector<std::string> arguments = {python, "-u", "-m", "starling"};
+  arguments.insert(arguments.end(), last.begin(), last.end());
   std::vector<std::string> entries = environment(isa, gpu);
   pid_t pid = 0;
   const int error = ::posix_spawnp(&pid, python.c_str(), &actions, &attributes,
@@ -143,7 +193,7 @@ Result<std::unique_ptr<PythonChild>> PythonChild::start(const std::string& scrip
     errno = error;
     return no_process(python.c_str());
   }
-  return std::unique_ptr<PythonChild>(new PythonChild(pid, fds.keep(0), fds.keep(3)));
+  return std::unique_ptr<PythonChild>(new PythonChild(pid, fds.keep(kSocket), fds.keep(kLifeline)));
 }
 
 PythonChild::PythonChild(pid_t pid, int socket, int lifeline)
@@ -158,6 +208,7 @@ PythonChild::~PythonChild() {
     ::kill(pid_, SIGKILL);  // the child may not have a group of its own yet
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
   }
+  reap_group(pid_);
   ::close(socket_);
   ::close(lifeline_);
   if (end_ >= 0) ::close(end_);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
@@ -29,6 +30,15 @@ class PythonChild {
   // spells it; empty: those that this process sees. Errors: kUnavailable, no process could be started.
   static Result<std::unique_ptr<PythonChild>> start(const std::string& script,
                                                     const std::string& isa, const std::string& gpu);
+  // Starts a process that does the script's first imports, computes nothing, and is what forked() is
+  // given. This process is the parent of its descendants' orphans from then on.
+  static Result<std::unique_ptr<PythonChild>> start_warm(const std::string& script,
+                                                         const std::string& isa,
+                                                         const std::string& gpu);
+  // A process as of start(), without the imports: a fork of `warm`. Null: nothing can be forked from
+  // it, and start() is the way. Errors: those of ask(), of `warm`.
+  static Result<std::unique_ptr<PythonChild>> forked(PythonChild& warm,
+                                                     std::chrono::milliseconds patience);
   ~PythonChild();  // kills the group
   PythonChild(const PythonChild&) = delete;
   PythonChild& operator=(const PythonChild&) = delete;
@@ -41,6 +51,9 @@ class PythonChild {
 
  private:
   PythonChild(pid_t pid, int socket, int lifeline);
+  static Result<std::unique_ptr<PythonChild>> spawned(std::vector<std::string> last,
+                                                      const std::string& isa,
+                                                      const std::string& gpu);
   Result<> send(ByteView request, std::span<const int> files,
                 std::chrono::steady_clock::time_point until);
   Result<> receive(std::span<std::uint8_t> bytes, std::chrono::steady_clock::time_point until);

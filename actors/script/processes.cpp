@@ -47,9 +47,29 @@ boost::asio::thread_pool& Processes::starter() {
   return *starter_;
 }
 
+// A fork of the process that has done the imports, where there is one to be had. One that is lost
+// before it has forked anything is not tried again.
+Result<std::unique_ptr<PythonChild>> Processes::start_child() {
+  const bool first = !warm_;
+  if (first && !no_warm_) {
+    auto started = PythonChild::start_warm(script_, isa_, gpu_);
+    if (started)
+      warm_ = std::move(started).value();
+    else
+      no_warm_ = true;
+  }
+  if (warm_) {
+    auto forked = PythonChild::forked(*warm_, patience_.most());
+    if (forked && forked.value()) return forked;
+    no_warm_ = forked || first;
+    warm_.reset();
+  }
+  return PythonChild::start(script_, isa_, gpu_);
+}
+
 Result<Process> Processes::start() {
   std::packaged_task<Result<std::unique_ptr<PythonChild>>()> starting(
-      [this] { return PythonChild::start(script_, isa_, gpu_); });
+      [this] { return start_child(); });
   boost::asio::post(starter(), [&starting] { starting(); });
   STARLING_TRY(child, starting.get_future().get());
   STARLING_TRY(likeness_.check(*child, patience_.most()));

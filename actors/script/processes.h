@@ -79,6 +79,7 @@ class Processes {
  private:
   Result<Process> take_or_start();
   Result<Process> start();
+  Result<std::unique_ptr<PythonChild>> start_child();
   boost::asio::thread_pool& starter();
   template <class Once>
   Result<Bytes> try_with_others(Process& process, const Once& once);
@@ -90,8 +91,12 @@ class Processes {
   Patience patience_, patience_held_out_;
   Likeness likeness_;
   std::mutex mutex_;
-  std::unique_ptr<boost::asio::thread_pool> starter_;
   std::vector<Process> waiting_;
+  // Processes are forks of it. Null: not started yet, lost, or, with no_warm_, of no use. Both belong
+  // to the starter's thread, which is the last member: it ends first.
+  std::unique_ptr<PythonChild> warm_;
+  bool no_warm_ = false;
+  std::unique_ptr<boost::asio::thread_pool> starter_;
 };
 
 }  // namespace starling::actors::script

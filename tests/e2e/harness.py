@@ -63,12 +63,14 @@ def alive(pid):
         return False
 
 
-def children_of(pid):
+def children_of(pid, warm=False):
+    """Without those that only do a script's imports and are forked; warm: those alone."""
     found = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             with open(f"/proc/{entry}/stat") as file:
-                if int(file.read().rsplit(")", 1)[1].split()[1]) == pid and alive(entry):
+                name, rest = file.read().rsplit(")", 1)
+                if int(rest.split()[1]) == pid and alive(entry) and name.endswith("(starling warm") == warm:
                     found.append(int(entry))
     return found
 

@@ -36,11 +36,13 @@ def children_named(text):
     found = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
+            with open(f"/proc/{entry}/comm") as file:
+                warm = file.read() == "starling warm\n"
             with open(f"/proc/{entry}/cmdline", "rb") as file:
                 words = file.read().split(b"\0")
         except OSError:
             continue
-        if b"-m" in words and b"starling" in words and text.encode() in words:
+        if not warm and b"-m" in words and b"starling" in words and text.encode() in words:
             found.append(int(entry))
     return found
 

@@ -143,12 +143,13 @@ def children_of(pid):
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{entry}/stat", encoding="utf-8") as file:
-                fields = file.read().rsplit(")", 1)[1].split()
+                name, rest = file.read().rsplit(")", 1)
             with open(f"/proc/{entry}/cmdline", "rb") as file:
                 command = file.read().split(b"\0")
         except OSError:
             continue
-        if int(fields[1]) == pid and fields[0] != "Z" and b"starling" in command:
+        fields = rest.split()
+        if int(fields[1]) == pid and fields[0] != "Z" and b"starling" in command and not name.endswith("(starling warm"):
             found.append(int(entry))
     return found
 

@@ -296,7 +296,7 @@ TEST_CASE("processes that were started before are there for as many threads") {
   const Script script;
   Rig rig(spec_of(script));
   REQUIRE(rig.model->processes().prepare(3));
-  ::setenv("STARLING_PYTHON", "/nowhere/python", 1);  // no other can be started
+  script.say("samples 41");  // another one is not like these
   REQUIRE(rig.initialise());
   const auto second = rig.model->make_workspace(2), third = rig.model->make_workspace(2);
   REQUIRE(rig.pass());
@@ -307,8 +307,75 @@ TEST_CASE("processes that were started before are there for as many threads") {
     CHECK(rig.model->forward_backward(rig.parameters.all(), batch, *workspace, rig.gradient));
   const auto fourth = rig.model->make_workspace(2);
   CHECK(!rig.model->forward_backward(rig.parameters.all(), batch, *fourth, rig.gradient));
+  CHECK(rig.lost.empty());
+}
+
+// Of this process, those that compute, or those that only import and are forked.
+std::vector<pid_t> children(bool warm) {
+  std::vector<pid_t> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    std::string name, rest;
+    std::getline(std::ifstream(entry.path() / "comm") >> std::ws, name);
+    std::getline(std::ifstream(entry.path() / "stat"), rest, '\0');
+    const auto after = rest.rfind(") ");
+    if (after == std::string::npos || rest[after + 2] == 'Z') continue;
+    if (std::stoi(rest.substr(after + 4)) == ::getpid() && (name == "starling warm") == warm)
+      found.push_back(static_cast<pid_t>(std::stoi(entry.path().filename())));
+  }
+  return found;
+}
+
+TEST_CASE("processes are forks of one that has done the imports, and do without it") {
+  const Script script("import json");
+  Rig rig(spec_of(script));
+  REQUIRE(rig.initialise());
+  REQUIRE(children(/*warm=*/true).size() == 1);
+  ::setenv("STARLING_PYTHON", "/nowhere/python", 1);  // no program can be started
+  const auto lose = [&] {
+    REQUIRE(children(/*warm=*/false).size() == 1);
+    REQUIRE(::kill(children(/*warm=*/false).front(), SIGKILL) == 0);
+  };
+  lose();
+  REQUIRE(rig.pass(0));
+  REQUIRE(rig.lost == std::vector<std::string>{"the script's process was ended by SIGKILL"});
+  REQUIRE(::kill(children(/*warm=*/true).front(), SIGKILL) == 0);
+  lose();
+  CHECK(!rig.pass(1));
   ::unsetenv("STARLING_PYTHON");
-  CHECK(rig.lost.size() == 4);
+  REQUIRE(rig.pass(1));
+  lose();
+  REQUIRE(rig.pass(2));
+}
+
+TEST_CASE("nothing is forked where an import has started a thread, has drawn, or has failed") {
+  for (const char* text :
+       {"import threading, time\nthreading.Thread(target=time.sleep, "
+        "args=(60,), daemon=True).start()",
+        "raise ValueError", "import random\nrandom.random()", "import os\nos._exit(3)"}) {
+    CAPTURE(text);
+    const Script script("import of_a_package");
+    fs::create_directory(script.beside("site-packages"));
+    std::ofstream(script.beside("site-packages/of_a_package.py")) << text << "\n";
+    const std::string path = std::getenv("PYTHONPATH");
+    ::setenv("PYTHONPATH", (path + ":" + script.beside("site-packages")).c_str(), 1);
+    Rig rig(spec_of(script));
+    REQUIRE(rig.initialise());
+    CHECK(children(/*warm=*/true).empty());
+    CHECK(children(/*warm=*/false).size() == 1);
+    REQUIRE(rig.pass());
+    CHECK(rig.lost.empty());
+  }
+}
+
+TEST_CASE("processes and forks of theirs are gone with their model") {
+  {
+    const Script script;
+    script.say("hangs-once " + script.beside("hung"));
+    Rig rig(spec_of(script));
+    REQUIRE(rig.initialise());
+  }
+  CHECK(children(true).empty());
+  CHECK(children(false).empty());
 }
 
 TEST_CASE("what a script raises is told at once, and no other process tries it again") {

@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 
-from . import child
+from . import child, warm
 
 SIZES = (6, 1)
 TENSORS = (b"a:3x2", b"b:")
@@ -160,5 +160,7 @@ class Model:
                 self.channel.reply()
 
 
-child._die_with_the_worker()
-Model(sys.argv[1]).serve()
+if sys.argv[1] == "--warm":
+    warm.serve(sys.argv[2])
+child.die_with_the_worker()
+Model(sys.argv[-1]).serve()

@@ -1,10 +1,13 @@
-"""python -m starling SCRIPT: computes for a worker, which starts this and is at the other end of descriptor 3."""
+"""python -m starling SCRIPT: computes for a worker, which starts this and is at the other end of descriptor 3.
+python -m starling --warm SCRIPT: has processes forked that do."""
 
 import sys
 
-from .child import main
+from . import child, warm
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 and sys.argv[1:2] != ["--warm"] or len(sys.argv) > 3:
         sys.exit("usage: python -m starling SCRIPT, started by a worker; people run their script itself")
-    main(sys.argv[1])
+    if sys.argv[1] == "--warm":
+        warm.serve(sys.argv[2])
+    child.main(sys.argv[-1])

@@ -590,7 +590,8 @@ class Pass:
         return value
 
 
-def _die_with_the_worker() -> None:
+def die_with_the_worker() -> None:
+    """And with whatever this process forks."""
     # The kernel signals the group when the other end of the pipe closes, whatever this process is at.
     fcntl.fcntl(LIFELINE, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(LIFELINE, fcntl.F_SETFL, fcntl.fcntl(LIFELINE, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
@@ -632,7 +633,7 @@ def _run(script: Script) -> None:
 def main(path: str) -> None:
     """Runs the script, whose train() or Job finds the channel and serves it."""
     global _channel
-    _die_with_the_worker()
+    die_with_the_worker()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("500")  # if memory is short the kernel takes this process and not the worker

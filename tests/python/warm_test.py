@@ -1,0 +1,75 @@
+"""Which imports of a script are done before its processes are forked: those of what is installed, up to its first other
+line."""
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(os.path.dirname(HERE), "e2e")]
+
+from harness import SOURCE, main, require  # noqa: E402
+
+sys.path[:0] = [os.path.join(SOURCE, "tools", "python")]
+
+from starling import warm  # noqa: E402
+
+INSTALLED = "import os\nNAME, done = __name__, []\ndef again(): return 'again'\n"
+
+
+def written(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        file.write(text)
+    return path
+
+
+def imported(place, script, beside=()):
+    """Names of modules, of one, two and three, that are imported after the script's own imports."""
+    folder, packages = place.path(f"{len(os.listdir(place.folder))}"), place.path("site-packages")
+    for name in ("one", "two", "three"):
+        written(os.path.join(packages, name, "__init__.py"), INSTALLED)
+        written(os.path.join(packages, name, "part.py"), "")
+    for name in beside:
+        written(os.path.join(folder, name), "raise ValueError('a file beside the script is imported')\n")
+    kept, sys.path[:] = list(sys.path), [*sys.path, packages]
+    try:
+        warm.do_imports(written(os.path.join(folder, "train.py"), script))
+        require(sys.path == [*kept, packages], "sys.path is another one afterwards")
+        return sorted(name for name in sys.modules if name.split(".")[0] in ("one", "two", "three"))
+    finally:
+        sys.path[:] = kept
+        for name in [name for name in sys.modules if name.split(".")[0] in ("one", "two", "three")]:
+            del sys.modules[name]
+
+
+def imports_up_to_the_first_other_line_are_done(place):
+    for script, wanted in (("import one\nimport two, three.part as p\n", ["one", "three", "three.part", "two"]),
+                           ('"""What it is."""\nfrom __future__ import annotations\nimport os, json\nfrom two.part import *\n',
+                            ["two", "two.part"]),
+                           ("from three import part\nx = 1\nimport one\n", ["three", "three.part"]),
+                           ("import os\nos.environ['A'] = '1'\nimport one\n", []),
+                           ("try:\n    import one\nexcept ImportError:\n    one = None\n", []),
+                           ("from . import one\nimport two\n", []), ("import one; 'text'; import two", ["one"]),
+                           ("import starling.order\nimport one\n", ["one"]), ("", [])):
+        found = imported(place, script)
+        require(found == wanted, f"{script!r}: {found}, expected {wanted}")
+
+
+def files_beside_a_script_are_not_imported(place):
+    """Neither the script's own nor one that hides a package: every process imports them by the script."""
+    for beside in (("own.py",), ("own/__init__.py",), ("../own.py",)):
+        require(imported(place, "import one, json\nimport own\nimport two\n", beside) == ["one"], f"{beside}")
+    for beside in (("two.py",), ("two/part.py",)):
+        require(imported(place, "import one\nimport two\nimport three\n", beside) == ["one"], f"{beside}: it hides the package")
+
+
+def what_an_import_raises_is_told(place):
+    written(place.path("site-packages/broken.py"), "raise ValueError('no')\n")
+    for script in ("import one\nimport broken\n", "import one\nfrom one import nothing\n", "import one\n(\n"):
+        try:
+            imported(place, script)
+        except (ValueError, ImportError, SyntaxError):
+            continue
+        require(False, f"{script!r} raised nothing")
+
+
+main(imports_up_to_the_first_other_line_are_done, files_beside_a_script_are_not_imported, what_an_import_raises_is_told)
