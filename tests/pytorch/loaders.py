@@ -120,8 +120,9 @@ def named(script, loaders):
         if script.encode() in words and b"starling" in words:
             try:
                 with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
-                    if (file.read().strip() == "starling-loader") == loaders:
-                        found.append(pid)
+                    name = file.read().strip()
+                if name != "starling-warm" and (name == "starling-loader") == loaders:
+                    found.append(pid)
             except OSError:
                 continue
     return found
