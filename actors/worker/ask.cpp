@@ -1,5 +1,7 @@
 #include "actors/worker/ask.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
@@ -91,6 +93,7 @@ Result<Asked> ask_for_job(const AskOptions& options) {
   Join question;
   question.who = options.self;
   question.name = options.key.name;
+  question.pid = static_cast<std::uint64_t>(::getpid());
   const auto begun = Clock::now();
   bool said = false;
   TurnedAway turned_away;

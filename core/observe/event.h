@@ -72,6 +72,13 @@ struct WorkerChanged {
   bool operator==(const WorkerChanged&) const = default;
 };
 
+struct Preparing {
+  static constexpr const char* kKind = "preparing";
+  std::string name;
+  std::uint64_t pid = 0;
+  bool operator==(const Preparing&) const = default;
+};
+
 struct EpochMember {
   std::uint64_t id = 0;
   std::string name;
@@ -236,7 +243,7 @@ using Event =
                  event::EpochFormed, event::TransportChosen, event::StepPassed, event::LedgerPassed,
                  event::LeaderElected, event::Exposed, event::CheckpointWritten, event::Restarted,
                  event::NoticeGiven, event::Tainted, event::Mismatch, event::Warning, event::Done,
-                 event::Ended, event::Failed, event::Evaluated>;
+                 event::Ended, event::Failed, event::Evaluated, event::Preparing>;
 
 // The value of the event's kKind.
 const char* kind_of(const Event& event);

@@ -62,6 +62,12 @@ void fields(F& f, Is<event::WorkerChanged> auto& e) {
 }
 
 template <class F>
+void fields(F& f, Is<event::Preparing> auto& e) {
+  f("name", e.name);
+  f("pid", e.pid);
+}
+
+template <class F>
 void fields(F& f, Is<event::EpochMember> auto& e) {
   f("id", e.id);
   f("name", e.name);

@@ -84,7 +84,7 @@ EventMemory::Told EventMemory::take(const Event& event) {
           [&](const event::Done&) { return early_.empty() ? Told::kFirst : Told::kOther; },
           [](const OneOf<event::Started, event::Continued, event::Dropped, event::LeaderElected,
                          event::Exposed, event::CheckpointWritten, event::NoticeGiven,
-                         event::Warning, event::Ended, event::Failed> auto&) {
+                         event::Warning, event::Ended, event::Failed, event::Preparing> auto&) {
             return Told::kFirst;
           },
       },

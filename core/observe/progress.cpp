@@ -116,6 +116,8 @@ std::string ProgressLine::line(const ProgressStep& step) const {
   if (step.epoch) out += "  epoch " + to_string(step.epoch);
   std::snprintf(text, sizeof text, "  %u worker%s", step.world, step.world == 1 ? "" : "s");
   out += text;
+  if (step.preparing > 0)
+    out += "  " + std::to_string(step.preparing) + (step.preparing == 1 ? " prepares" : " prepare");
   if (step_seconds_ > 0 && done < steps_)
     out += "  " + clock_text(step_seconds_ * static_cast<double>(steps_ - done)) + " left";
   return out;

@@ -2,6 +2,7 @@
 // ProgressLine shows people a running job: one live line on a terminal, plain lines elsewhere.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -16,8 +17,9 @@ struct ProgressStep {
   std::uint64_t tokens = 0;  // of this step
   EpochId epoch;
   std::uint32_t world = 0;
-  bool skipped = false;  // not finite: it changed nothing
-  double ms = 0;         // it took; 0: not known
+  bool skipped = false;       // not finite: it changed nothing
+  double ms = 0;              // it took; 0: not known
+  std::size_t preparing = 0;  // workers that prepare to join
 };
 
 struct ProgressStyle {

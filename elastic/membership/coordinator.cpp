@@ -19,6 +19,7 @@ constexpr std::uint64_t kRecallTold_ms =
     5000;  // between two warnings that name silent coordinators
 // A coordinator that knows that no member has a log answers for so long: others began after it.
 constexpr std::uint64_t kNoLog_ms = 3000;
+constexpr std::size_t kAskers = 256;  // remembered
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log,
@@ -82,6 +83,7 @@ void Coordinator::on_event(const WorkerSaid& e) {
   if (notice && known) tell(event::given(e.from, e.name, *notice));
   // A worker must know the job before it can say what it computes; every coordinator knows the job.
   if (const auto* join = std::get_if<Join>(&e.body); join && asks_for_job(*join) && !group_.end()) {
+    note_asker(e.from, e.name, *join);
     commands_.push_back(SendWorker{e.from, Welcome{e.from, config_.leader.job_text}});
     return;
   }
@@ -96,6 +98,15 @@ void Coordinator::on_event(const WorkerSaid& e) {
   if (progress && known) return note_step(e.from, *progress);
   // The hint shows the worker that a coordinator lives, so it goes on during an election.
   commands_.push_back(SendWorker{e.from, LeaderHint{raft_.leader().value_or(0), raft_.term(), {}}});
+}
+
+// A worker asks all coordinators, again and again until one answers; the leader tells of it once.
+void Coordinator::note_asker(const Incarnation& from, const std::string& name,
+                             const Join& question) {
+  if (!leader_ || std::find(askers_.begin(), askers_.end(), from.nonce) != askers_.end()) return;
+  askers_.push_back(from.nonce);
+  if (askers_.size() > kAskers) askers_.pop_front();
+  tell(event::Preparing{name, question.pid});
 }
 
 void Coordinator::note_step(const Incarnation& from, const Progress& progress) {

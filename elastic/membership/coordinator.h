@@ -120,6 +120,7 @@ class Coordinator {
   void on_event(const coordinator_event::Persisted& e);
   void on_event(const coordinator_event::Stored& e);
   void note_step(const Incarnation& from, const Progress& progress);
+  void note_asker(const Incarnation& from, const std::string& name, const Join& question);
   void on_event(const coordinator_event::AskCheckpoint& e);
   void on_event(const coordinator_event::EndRun& e);
   void on_event(const coordinator_event::Revoked& e);
@@ -158,6 +159,7 @@ class Coordinator {
   std::uint64_t recall_told_ms_ = 0;  // 0: not yet
   std::uint64_t no_log_ms_ = 0;       // since when no member has a log; 0: one may have it
   bool was_whole_ = true;
+  std::deque<Nonce> askers_;      // told to prepare while it led, the newest last
   CoordinatorCommands commands_;  // of the event being handled
 };
 

@@ -1,6 +1,7 @@
 #include "actors/worker/ask.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -21,6 +22,7 @@ const KeyRing& ring() {
 struct Server {
   std::unique_ptr<Gateway> gateway;
   std::atomic<Gateway*> door{nullptr};
+  std::atomic<std::uint64_t> asker{0};  // its process, as it says
   explicit Server(AllowList allowed, bool answers = true) {
     GatewayOptions options;
     options.job = kJob;
@@ -29,6 +31,7 @@ struct Server {
     options.listen = GatewayOptions::Listen{"tcp://127.0.0.1:0", std::move(allowed), {}};
     auto started = Gateway::start(std::move(options), [this, answers](Arrival arrival) {
       const auto* join = std::get_if<Join>(&arrival.body);
+      if (join) asker = join->pid;
       if (answers && door && join && asks_for_job(*join))
         door.load()->send_to(arrival.from, Welcome{arrival.from, "the job"});
     });
@@ -58,6 +61,12 @@ TEST_CASE("a worker is told the job by whoever coordinates it") {
       ask_for_job(asking(server.gateway->port(), *ring().find("worker-1"), server_key()));
   REQUIRE_MESSAGE(asked, asked.error().text());
   CHECK(asked.value().job_text == "the job");
+}
+
+TEST_CASE("a worker that asks says its process, by which people find it while it prepares") {
+  const Server server(ring().allow_list());
+  REQUIRE(ask_for_job(asking(server.gateway->port(), *ring().find("worker-1"), server_key())));
+  CHECK(server.asker == static_cast<std::uint64_t>(::getpid()));
 }
 
 TEST_CASE("a key that is put on the list while its worker asks is let in") {

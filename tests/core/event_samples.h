@@ -118,6 +118,8 @@ inline std::vector<Event> events() {
       event::Mismatch{kMax, ~0u, 6, 6, {}},
       event::Warning{"line\nbreak\t\x7f \xc3\xa9 \xed\xa0\x80"},
       event::Warning{""},
+      event::Preparing{"worker-4", 4711},
+      event::Preparing{"", kMax},
       event::Dropped{kMax, "they could not be written"},
       event::Done{5, {3, 4}, nan},
       event::Ended{15, 5, Version{4}, "ended by SIGTERM"},

@@ -177,6 +177,18 @@ TEST_CASE("events: the first record stays, an equal one is ignored, another is a
   CHECK(lines_of(*writer).size() == 1);
 }
 
+// A life of a worker may have the name and the process number of an older one.
+TEST_CASE("events: a worker prepares as often as it is told") {
+  const Folder folder;
+  const auto writer = EventWriter::open(folder.path()).value();
+  for (int life = 0; life < 2; ++life) CHECK(writer->write(event::Preparing{"w", 7}).value());
+  const auto lines = lines_of(*writer);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[1].at("ev") == "preparing");
+  CHECK(lines[1].at("name") == "w");
+  CHECK(lines[1].at("pid") == 7);
+}
+
 // Goal: a new leader tells again what it finds in the log, with less beside it.
 TEST_CASE("events: of a worker's change and of an epoch the first word stays") {
   const Folder folder;

@@ -28,6 +28,28 @@ TEST_CASE("progress: plain lines, few of them, the first and the last among them
   CHECK_FALSE(has(text, "\x1b"));
 }
 
+TEST_CASE(
+    "progress: workers that prepare to join stand beside those that train, if there are any") {
+  std::FILE* out = std::tmpfile();
+  {
+    ProgressLine progress(out, {}, 100);
+    ProgressLine::Clock::time_point now{};
+    ProgressStep step{0, 2.5, 4096, {3, 2}, 2};
+    for (const std::size_t preparing : {0u, 1u, 3u, 0u}) {
+      step.preparing = preparing;
+      progress.step(step, now);
+      ++step.version;
+      now += std::chrono::seconds(2);
+    }
+  }
+  const std::string text = text_of(out);
+  std::fclose(out);
+  CHECK(has(text, "step 1/100  loss 2.5000  epoch 3.2  2 workers\n"));
+  CHECK(has(text, "epoch 3.2  2 workers  1 prepares  3:16 left\n"));
+  CHECK(has(text, "epoch 3.2  2 workers  3 prepare  3:14 left\n"));
+  CHECK(has(text, "epoch 3.2  2 workers  3:12 left\n"));
+}
+
 TEST_CASE("progress: live, one line that is rewritten; colours only when wanted") {
   for (const bool color : {false, true}) {
     std::FILE* out = std::tmpfile();

@@ -381,6 +381,41 @@ train(slowly, steps=60)
     require(not [v for v in verdicts if v["finding"] == "broken"], f"{verdicts}: {said}")
 
 
+def a_joiner_that_still_imports_is_shown_until_it_has_joined(place):
+    script, out, said = written(place, "gated.py", HEAD + """
+import time
+while "GATE" in os.environ and not os.path.exists(os.environ["GATE"]):
+    time.sleep(0.01)
+def paced(net, batch):
+    time.sleep(0.02)
+    return loss(net, batch)
+train(paced, steps=1000000, workers=1, out=sys.argv[1])
+"""), place.path("gated"), place.path("said")
+
+    def step_lines(ending):
+        with open(said) as file:
+            return [line for line in file if re.search(rf"^step .*  {ending}  \S+ left$", line)]
+
+    with open(said, "w") as file:
+        run = subprocess.Popen([sys.executable, script, out], env={**VARIABLES, "STARLING": STARLING}, stdout=file)
+    wait_until(lambda: step_lines("1 worker"), "a step of the first worker, which has joined")
+    start = events(out, "start")[0]
+    joiner = subprocess.Popen([STARLING, "worker", "--join", start["address"], "--keys", start["keys"], "--save", "none",
+                               "--script", script, "--", out], env={**VARIABLES, "GATE": place.path("gate")},
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: step_lines("1 worker  1 prepares"), "the joiner that prepares")
+    written(place, "gate", "")
+    wait_until(lambda: step_lines("2 workers"), "the joiner in a step, and nobody that prepares")
+    run.send_signal(signal.SIGTERM)
+    run.wait(PATIENCE)
+    joiner.wait(PATIENCE)
+    with open(os.path.join(out, "events.jsonl")) as file:
+        told = [(e["ev"], e.get("what"), e["pid"]) for e in map(json.loads, file) if e.get("name") == "worker-1"
+                and e["ev"] in ("preparing", "worker")]
+    pid = told[0][2]
+    require(told[:2] == [("preparing", None, pid), ("worker", "joined", pid)] and pid > 0, f"{told}")
+
+
 def a_run_without_a_folder_lies_below_runs_and_a_refused_one_nowhere(place):
     script = written(place, "plain.py", HEAD + "\ntrain()\n")
     result(script, folder=place.folder)
@@ -401,4 +436,5 @@ main(each_call_is_a_training_of_its_own,
      a_sample_that_is_in_no_draw_is_told_when_it_has_been_read,
      fewer_steps_than_reading_takes_do_not_hide_other_data,
      a_command_gives_a_script_its_arguments, a_joiner_that_still_imports_leaves_nothing_in_a_chaos_run,
+     a_joiner_that_still_imports_is_shown_until_it_has_joined,
      a_run_without_a_folder_lies_below_runs_and_a_refused_one_nowhere)

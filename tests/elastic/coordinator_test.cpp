@@ -313,6 +313,55 @@ TEST_CASE("coordinator: the tick in which Raft steps down decides nothing") {
     CHECK(!std::holds_alternative<coordinator_command::Persist>(command));
 }
 
+// A worker of this name and nonce asks for the job.
+void ask(Alone& one, std::uint64_t nonce, const std::string& name, std::uint64_t pid) {
+  Join question;
+  question.who = {0, Nonce(nonce)};
+  question.name = "what it says itself";
+  question.pid = pid;
+  one.on(coordinator_event::WorkerSaid{question.who, name, question});
+}
+
+// Goal: people see a worker that needs long to begin. Method: it asks ten times a second until an
+// answer reaches it, as it does.
+TEST_CASE("coordinator: the one that leads tells once of each process that asks for the job") {
+  Alone one;
+  with_worker(one, true);
+  for (int again = 0; again < 3; ++again) ask(one, 9, "worker-4", 4711);
+  ask(one, 10, "worker-4", 4712);  // its next life
+  ask(one, 9, "worker-4", 4711);
+  const auto preparing = one.events<event::Preparing>();
+  REQUIRE(preparing.size() == 2);
+  CHECK(*preparing[0] == event::Preparing{"worker-4", 4711});
+  CHECK(*preparing[1] == event::Preparing{"worker-4", 4712});
+  CHECK(one.welcomes.size() == 6);  // every question is answered; the one that joined had none
+}
+
+TEST_CASE("coordinator: one that follows answers who asks for the job, and tells nothing of it") {
+  CoordinatorConfig config;
+  config.raft.size = 3;
+  Alone one({}, {}, {}, config);
+  with_worker(one, false);
+  ask(one, 9, "worker-4", 4711);
+  CHECK(one.welcomes.size() == 1);
+  CHECK(one.events<event::Preparing>().empty());
+}
+
+TEST_CASE("coordinator: of those that asked for the job it remembers the last 256") {
+  Alone one;
+  with_worker(one, true);
+  const auto told = [&] { return one.events<event::Preparing>().size(); };
+  for (std::uint64_t nonce = 1000; nonce < 1256; ++nonce) ask(one, nonce, "worker-4", nonce);
+  CHECK(told() == 256);
+  ask(one, 1000, "worker-4", 1000);
+  CHECK(told() == 256);
+  ask(one, 1256, "worker-4", 1256);  // the oldest is forgotten
+  ask(one, 1001, "worker-4", 1001);
+  CHECK(told() == 257);
+  ask(one, 1000, "worker-4", 1000);
+  CHECK(told() == 258);
+}
+
 // Goal: the key of an observer or of another worker makes no step up; a record that differs from
 // the true one would end the run for everybody. Method: as above.
 TEST_CASE("coordinator: a step counts only from a worker of the log, under its own key") {

@@ -31,11 +31,13 @@ void Spectator::show(const Event& event) {
           [&](const event::StepPassed& e) {
             if (count(e))
               line_.step({e.record.version, e.record.loss, e.record.tokens, e.epoch, e.world,
-                          e.record.skipped, e.ms});
+                          e.record.skipped, e.ms, newcomers_.count()});
           },
           [&](const event::EpochFormed& e) { show_epoch(e); },
           [&](const event::Evaluated& e) { show_evaluation(e); },
+          [&](const event::Preparing& e) { newcomers_.take(e); },
           [&](const event::WorkerChanged& e) {
+            newcomers_.take(e);
             // Later the epoch says which workers have come.
             if (e.what != WorkerChange::kJoined || !epoch_seen())
               say(e.name + " " + to_string(e.what));

@@ -7,6 +7,7 @@
 
 #include "core/job/job.h"
 #include "core/observe/event.h"
+#include "core/observe/newcomers.h"
 #include "core/observe/progress.h"
 #include "tools/starling/divergence.h"
 
@@ -25,7 +26,7 @@ class Spectator {
   explicit Spectator(const Job& job);
   void show(const Event& event);
   // Takes an event that an earlier process of this coordinator showed: diverged() and
-  // doubt() count it as one that show() has had.
+  // doubt() count it as one that show() has had. Workers that prepared then do not count.
   void remember(const Event& event);
   // Sets the run's first version; 0 before the call.
   void begins_at(Version from) { divergence_.begins_at(from); }
@@ -46,6 +47,7 @@ class Spectator {
 
   ProgressLine line_;
   Divergence divergence_;
+  Newcomers newcomers_;
   std::optional<Version> last_;  // counted
   std::size_t world_ = 0;
   Version doubted_from_ = kNoVersion;
