@@ -140,12 +140,12 @@ Result<std::unique_ptr<PythonChild>> PythonChild::start_warm(const std::string& 
   return spawned({"--warm", script}, isa, gpu);
 }
 
-Result<std::unique_ptr<PythonChild>> PythonChild::forked(PythonChild& warm, milliseconds patience) {
+Result<std::unique_ptr<PythonChild>> PythonChild::forked(PythonChild& warm, ByteView hello,
+                                                         milliseconds patience) {
   Fds fds;
   STARLING_TRY(open_ends(fds));
-  const std::uint8_t fork = 'f';
   const std::array<int, 2> files{fds.at(kSocketThere), fds.at(kLifelineThere)};
-  STARLING_TRY(reply, warm.ask({&fork, 1}, files, patience));
+  STARLING_TRY(reply, warm.ask(hello, files, patience));
   ByteReader reader(reply);
   reader.get<std::uint8_t>();  // it raises nothing
   const auto pid = reader.get<std::uint32_t>();

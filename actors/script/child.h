@@ -35,9 +35,10 @@ class PythonChild {
   static Result<std::unique_ptr<PythonChild>> start_warm(const std::string& script,
                                                          const std::string& isa,
                                                          const std::string& gpu);
-  // A process as of start(), without the imports: a fork of `warm`. Null: nothing can be forked from
-  // it, and start() is the way. Errors: those of ask(), of `warm`.
-  static Result<std::unique_ptr<PythonChild>> forked(PythonChild& warm,
+  // A process as of start(), without the imports: a fork of `warm`, which hears what the process is
+  // greeted with. Null: nothing can be forked from it, and start() is the way. Errors: those of
+  // ask(), of `warm`.
+  static Result<std::unique_ptr<PythonChild>> forked(PythonChild& warm, ByteView hello,
                                                      std::chrono::milliseconds patience);
   ~PythonChild();  // kills the group
   PythonChild(const PythonChild&) = delete;

@@ -22,8 +22,12 @@ std::string Likeness::versions() const {
   return versions_;
 }
 
+Bytes Likeness::hello() const {
+  return hello_request(spec_, first_);
+}
+
 Result<> Likeness::greet(PythonChild& child, std::chrono::milliseconds patience) {
-  STARLING_TRY(reply, ask(child, hello_request(spec_, first_), {}, patience));
+  STARLING_TRY(reply, ask(child, hello(), {}, patience));
   ByteReader reader(reply);
   const auto samples = reader.get<std::uint64_t>();
   const auto data = reader.get<Digest>();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/script/child.h"
+#include "core/base/bytes.h"
 #include "core/base/hash.h"
 #include "core/base/result.h"
 #include "core/data/batch.h"
@@ -33,6 +34,8 @@ class Likeness {
   // Errors: kBadInput  the process is not like them; those of ask().
   Result<> check(PythonChild& child, std::chrono::milliseconds patience);
 
+  // Returns the request with which a process is greeted.
+  Bytes hello() const;
   // These are zeros and an empty text before the first process was checked.
   Identity identity() const;
   std::string versions() const;

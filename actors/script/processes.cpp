@@ -59,7 +59,7 @@ Result<std::unique_ptr<PythonChild>> Processes::start_child() {
       no_warm_ = true;
   }
   if (warm_) {
-    auto forked = PythonChild::forked(*warm_, patience_.most());
+    auto forked = PythonChild::forked(*warm_, likeness_.hello(), patience_.most());
     if (forked && forked.value()) return forked;
     no_warm_ = forked || first;
     warm_.reset();

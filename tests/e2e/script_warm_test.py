@@ -19,8 +19,27 @@ with open(os.environ["IMPORTED"], "a") as file:
 """
 
 
-def variables(place, name, **more):
-    written(place, "site-packages/slow_to_import.py", PACKAGE)
+# What a package finds as it is imported, and what the script finds then; a process that a person starts has it right.
+LOOKS = "import starling\n" + SCRIPT.replace("train(paced", """
+with open(os.environ["SEEN"], "a") as file:
+    is_main = slow_to_import.__main__ is sys.modules["__main__"]
+    file.write(f"{is_main} {slow_to_import.SEEN} {float(torch.rand(1)[0])} {sys.path}\\n")
+train(paced""")
+ALIKE = """
+import __main__, random, sys
+SEEN = [sys.argv[1:], __main__.__file__, __name__]
+"""
+OWN = {
+    "imports what lies beside the script": "try:\n    import optional\nexcept ImportError:\n    optional = None\nSEEN.append(str(optional))",
+    "draws": "import torch\ntorch.rand(1)", "draws from random": "random.random()",
+    "starts a thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
+    "starts a program": "import subprocess\nPROGRAM = subprocess.Popen(['true'])",
+    "opens a file": "FILE = open(__file__)", "makes a lock": "import multiprocessing\nLOCK = multiprocessing.RLock()",
+}
+
+
+def variables(place, name, package="", **more):
+    written(place, "site-packages/slow_to_import.py", PACKAGE + package)
     paths = [*PATHS, place.path("site-packages")]
     return dict(OUT=place.path(name), IMPORTED=place.path(name + "-imported"), PACE="0.01", PYTHONPATH=os.pathsep.join(paths), **more)
 
@@ -56,6 +75,20 @@ def a_lost_process_is_replaced_without_its_imports(place):
     require(said.count("another one takes its place") == 3, said[-3000:])
 
 
+def an_import_finds_what_it_finds_in_a_process_of_its_own(place):
+    """Where a fork would not, nothing is forked."""
+    script = written(place, "train.py", LOOKS)
+    written(place, "optional.py", "")
+    for number, (what, package) in enumerate([("does nothing else", ""), *OWN.items()]):
+        name = str(number)
+        result(script, "--rate", "3", **variables(place, name, ALIKE + package, SEEN=place.path(name + "-seen")))
+        with open(place.path(name + "-seen")) as file:
+            seen = file.read().splitlines()
+        require(len(seen) == 3 and len(set(seen)) == 1, f"an import that {what}: {seen}")
+        wanted = 4 if package else 2  # by hand, where others are forked from, and each of two by itself
+        require(len(imports(place, name)) == wanted, f"an import that {what}: imported by {imports(place, name)}")
+
+
 def nothing_is_left_of_a_worker_that_is_killed(place):
     """Its processes, the one that they were forked from, and what a script's process has forked."""
     forking = SCRIPT.replace("train(paced", """
@@ -79,4 +112,5 @@ train(forks""")
     run.communicate()
 
 
-main(a_lost_process_is_replaced_without_its_imports, nothing_is_left_of_a_worker_that_is_killed)
+main(a_lost_process_is_replaced_without_its_imports, an_import_finds_what_it_finds_in_a_process_of_its_own,
+     nothing_is_left_of_a_worker_that_is_killed)

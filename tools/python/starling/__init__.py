@@ -40,7 +40,8 @@ __all__ = [
 
 def _begin_alike() -> None:
     command = os.path.basename(sys.argv[0] if sys.argv else "") == "starling"  # which need not wait for torch
-    if not command and getattr(sys, "orig_argv", [])[-3:-1] != ["-m", "starling"]:
+    started = getattr(sys, "orig_argv", [])
+    if not command and ["-m", "starling"] not in (started[-3:-1], started[-4:-2]):  # SCRIPT, or --warm SCRIPT: they seed later
         with contextlib.suppress(ImportError):
             from .module import seed_everything_to_begin_with
 

@@ -8,6 +8,5 @@ from . import child, warm
 if __name__ == "__main__":
     if len(sys.argv) != 2 and sys.argv[1:2] != ["--warm"] or len(sys.argv) > 3:
         sys.exit("usage: python -m starling SCRIPT, started by a worker; people run their script itself")
-    if sys.argv[1] == "--warm":
-        warm.serve(sys.argv[2])
-    child.main(sys.argv[-1])
+    path = sys.argv[-1]
+    child.main(path, warm.serve(path) if sys.argv[1] == "--warm" else None)

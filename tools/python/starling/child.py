@@ -20,6 +20,7 @@ import struct
 import sys
 import time
 import traceback
+from types import ModuleType
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from . import validation
@@ -617,21 +618,32 @@ class _NoInput(io.TextIOBase):
     buffer = property(_refuse)
 
 
-def _run(script: Script) -> None:
-    """As Python itself would, to the script's end."""
+def begin(script: Script) -> None:
+    """Gives a script what Python itself would, up to its first line."""
     sys.stdin = _NoInput()  # type: ignore[assignment]
     sys.argv = [script.path, *script.arguments]
     if sys.path[:1] == [os.getcwd()]:
         del sys.path[0]  # that of `python -m starling`
     sys.path.insert(0, script.root())
+
+
+def _run(script: Script, begun: "ModuleType | None") -> None:
+    """As Python itself would, to the script's end."""
+    if begun is not None:
+        with open(script.path, "rb") as file:
+            text = file.read()
+        exec(compile(text, script.path, "exec", dont_inherit=True), vars(begun))
+        return
+    begin(script)
     if script.module:
         runpy.run_module(script.module, run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(script.path, run_name="__main__")
 
 
-def main(path: str) -> None:
-    """Runs the script, whose train() or Job finds the channel and serves it."""
+def main(path: str, begun: "ModuleType | None" = None) -> None:
+    """Runs the script, whose train() or Job finds the channel and serves it; begun: as what it runs, where begin() has
+    been called."""
     global _channel
     die_with_the_worker()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -644,7 +656,7 @@ def main(path: str) -> None:
         from .module import seed_everything_to_begin_with
 
         seed_everything_to_begin_with()
-        _run(_channel.script)
+        _run(_channel.script, begun)
         raise Refused(f"the script has ended without call {_channel.script.call} of starling.train(), or of a loop over"
                       " starling.Job, which the job is")
     except SystemExit as end:

@@ -120,7 +120,7 @@ def text_of(file: str) -> str:
         return hashlib.blake2b(opened.read(), digest_size=8).hexdigest()
 
 
-def _own_files() -> "dict[str, bool]":
+def own_files() -> "dict[str, bool]":
     """Of all modules that are imported by now and not installed, with whether sys.path leads to it, as it does not to
     what programs generate and load."""
     library = os.path.realpath(sysconfig.get_paths()["stdlib"]) + os.sep
@@ -142,7 +142,7 @@ def texts(script: Script) -> "tuple[str, ...]":
     """Of the script, first, and of all modules below its root that are imported by now, by name. Raises Refused."""
     root = os.path.realpath(script.root()) + os.sep
     own = os.path.realpath(script.path)
-    found = {file for file in _own_files() if file.endswith(".py") and file.startswith(root)}
+    found = {file for file in own_files() if file.endswith(".py") and file.startswith(root)}
     found.discard(own)
     if len(found) >= TEXTS_MAX:
         raise Refused(f"a script has at most {TEXTS_MAX - 1} modules beside it, here are {len(found)}")
@@ -225,7 +225,7 @@ def check_ages(script: Script) -> None:
     root = os.path.realpath(script.root())
     known = {os.path.join(root, entry.rpartition(":")[0]) for entry in script.text[1:]}
     known.add(os.path.realpath(script.path))
-    for file, by_path in _own_files().items():
+    for file, by_path in own_files().items():
         if file in known or not by_path:
             continue
         with contextlib.suppress(OSError):

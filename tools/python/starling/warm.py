@@ -2,8 +2,9 @@
 worker: each is there at once, however long the imports take. No other line of the script runs here.
 
 Bits do not depend on it: what is imported is installed, in the script's order, up to the first line that is no such
-import. Where a fork would not be as a process of its own (an import has started a thread, has opened a GPU, or has
-drawn random numbers), or an import fails, the worker is told that there is none, and starts each process by itself."""
+import, and finds what it finds in a process of its own. Where a fork would not be as such a process (an import has
+started a thread or a program, has left a file or shared memory open, has drawn random numbers, or has imported one of
+the script's own modules), or an import fails, the worker is told that there is none, and starts each process by itself."""
 
 from __future__ import annotations
 
@@ -12,22 +13,22 @@ import contextlib
 import gc
 import importlib.util
 import os
-import random
 import signal
 import struct
 import sys
 import sysconfig
+from types import ModuleType
 from typing import Iterator
 
-from .child import LIFELINE, SOCKET, Channel, die_with_the_worker
+from .child import LIFELINE, SOCKET, Channel, begin, die_with_the_worker
+from .script import Script, check_texts, own_files
 
 NAME = "starling warm"  # as `ps -e` and /proc/PID/comm have it
 NO_PROCESS = 0
 _PACKAGE = os.path.dirname(os.path.realpath(__file__))
-_DEVICES = ("/dev/nvidia", "/dev/dri", "/dev/kfd")
 
 
-def leading_imports(text: str) -> "Iterator[tuple[ast.stmt, list[str]]]":
+def leading_imports(text: bytes) -> "Iterator[tuple[ast.stmt, list[str]]]":
     """The statements with which a script begins while they are imports, each with the packages that it imports of."""
     for i, statement in enumerate(ast.parse(text).body):
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and i == 0:
@@ -43,17 +44,10 @@ def leading_imports(text: str) -> "Iterator[tuple[ast.stmt, list[str]]]":
         yield statement, [name.split(".")[0] for name in names]
 
 
-def is_installed(package: str, script: str) -> bool:
+def is_installed(package: str) -> bool:
     """Whether every process finds the package in the same place, and not beside the script."""
     if package in sys.builtin_module_names:
         return True
-    folder = os.path.dirname(os.path.realpath(script))
-    while True:
-        if any(os.path.exists(os.path.join(folder, package + ending)) for ending in ("", ".py")):
-            return False
-        if folder == os.path.dirname(folder):
-            break
-        folder = os.path.dirname(folder)
     found = importlib.util.find_spec(package)
     if found is None:
         return False
@@ -64,29 +58,51 @@ def is_installed(package: str, script: str) -> bool:
         place.startswith((library, _PACKAGE)) or {"site-packages", "dist-packages"} & set(place.split(os.sep)) for place in real)
 
 
-def do_imports(script: str) -> None:
-    """Raises what an import raises, and OSError or SyntaxError of the script."""
+def do_imports(script: str, main: ModuleType) -> None:
+    """As lines of `main`. Raises what an import raises, and OSError or SyntaxError of the script."""
     with open(script, "rb") as file:
-        text = file.read().decode()
-    here, sys.path[:] = list(sys.path), sys.path[1:] if sys.path[:1] == [os.getcwd()] else sys.path  # as the script has it
+        text = file.read()
+    for statement, packages in leading_imports(text):
+        if not all(is_installed(package) for package in packages):
+            return
+        exec(compile(ast.Module([statement], []), script, "exec", dont_inherit=True), vars(main))
+
+
+def _of_this_process() -> "tuple[object, ...]":
+    """What a fork shares with the process that it is forked from, or has not, where a process of its own has its own."""
+    threads = len(os.listdir("/proc/self/task"))
     try:
-        for statement, packages in leading_imports(text):
-            if not all(is_installed(package, script) for package in packages):
-                return
-            exec(compile(ast.Module([statement], []), script, "exec"), {"__name__": "warm"})
-    finally:
-        sys.path[:] = here
-
-
-def can_fork() -> bool:
-    """Whether a fork of this process is as a process of its own: without threads, and without a GPU's driver."""
-    if len(os.listdir("/proc/self/task")) > 1:
-        return False
-    for file in os.listdir("/proc/self/fd"):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        has_children = True
+    except ChildProcessError:
+        has_children = False
+    files = {}
+    for file in os.listdir("/proc/self/fd"):  # a GPU's driver is one, once it is open
         with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{file}").startswith(_DEVICES):
-                return False
-    return True
+            files[file] = os.readlink(f"/proc/self/fd/{file}")
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        shared = [line for line in maps if line.split()[1][1::2] == "ws"]
+    return threads, has_children, files, shared, set(own_files())
+
+
+def imported(script: Script) -> "ModuleType | None":
+    """The module as which the script goes on in a fork; None where a fork is not as a process of its own, or the
+    packages above a module come before its first line. Raises what an import raises."""
+    from .loaders import drawn_from, same
+    from .module import seed_everything_to_begin_with
+
+    check_texts(script)
+    seed_everything_to_begin_with()
+    begin(script)
+    if script.module:
+        return None
+    main = ModuleType("__main__")
+    vars(main).update(__file__=script.path, __cached__=None, __package__="")
+    sys.modules["__main__"] = main
+    before, drawn = _of_this_process(), drawn_from()
+    do_imports(script.path, main)
+    alike = before[0] == 1 and _of_this_process() == before and same(drawn_from(), drawn)
+    return main if alike else None
 
 
 def _call_itself(name: str) -> None:
@@ -102,26 +118,30 @@ def _own_name() -> str:
 
 def _forked(files: "list[int]") -> int:
     """A process whose parent is the worker, as this process's child has forked it and is gone: the worker has asked for
-    orphans (PR_SET_CHILD_SUBREAPER). 0 in that process, which has the files as a process that the worker starts."""
+    orphans (PR_SET_CHILD_SUBREAPER). 0 in that process, which has the files as a process that the worker starts. Raises
+    OSError where there is none."""
     heard, told = os.pipe()
     between = os.fork()
     if between:
         os.close(told)
         with open(heard, "rb") as pipe:
             answer = pipe.read(4)
-        os.waitpid(between, 0)
+        with contextlib.suppress(ChildProcessError):  # an import may have had children ignored
+            os.waitpid(between, 0)
         for file in files:
             os.close(file)
-        return int(struct.unpack("<I", answer)[0]) if len(answer) == 4 else NO_PROCESS
-    os.close(heard)
+        if len(answer) != 4:
+            raise OSError("the second fork failed")
+        return int(struct.unpack("<I", answer)[0])
+    made = -1
     try:
+        os.close(heard)
         made = os.fork()
         if made:
             os.write(told, struct.pack("<I", made))
-    except OSError:
-        made = -1
-    if made:
-        os._exit(0)
+    finally:
+        if made:
+            os._exit(0)
     os.close(told)
     os.setpgid(0, 0)
     for file, place in zip(files, (SOCKET, LIFELINE)):
@@ -130,32 +150,34 @@ def _forked(files: "list[int]") -> int:
     return 0
 
 
-def serve(script: str) -> None:
-    """Returns in each process that is forked, and nowhere else."""
+def serve(path: str) -> ModuleType:
+    """Returns in each process that is forked, and nowhere else: the module as which the script goes on."""
     die_with_the_worker()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel, name = Channel(), _own_name()
     _call_itself(NAME)
-    random.seed(0)
-    drawn = random.getstate()
+    main = None
     try:
-        do_imports(script)
-        good = can_fork() and random.getstate() == drawn  # each process draws anew from its seed, as imports would
+        channel.hear(path)
+        main = imported(channel.script)
     except BaseException:  # the script raises it again, where it is told
-        good = False
+        pass
     gc.collect()
     gc.freeze()  # what all of them share stays where it is
     while True:
-        channel.request()
         files = channel.files()
-        if not good or len(files) != 2:
+        made = NO_PROCESS
+        if main is not None and len(files) == 2:
+            try:
+                made = _forked(files)
+            except OSError:
+                os._exit(1)  # the worker starts another such process, if it can
+            if made == 0:
+                _call_itself(name)
+                gc.unfreeze()
+                return main
+        else:
             for file in files:
                 os.close(file)
-            channel.reply(struct.pack("<I", NO_PROCESS))
-            continue
-        made = _forked(files)
-        if made == 0:
-            _call_itself(name)
-            gc.unfreeze()
-            return
         channel.reply(struct.pack("<I", made))
+        channel.request()
