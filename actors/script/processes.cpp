@@ -1,5 +1,6 @@
 #include "actors/script/processes.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <future>
 #include <utility>
@@ -14,6 +15,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kTries = 4;     // processes for one request
 constexpr int kHeldOut = 12;  // a script may evaluate all held-out data in one pass
+constexpr std::chrono::milliseconds kFork{5000};  // once the imports are done
 
 }  // namespace
 
@@ -48,7 +50,7 @@ boost::asio::thread_pool& Processes::starter() {
 }
 
 // A fork of the process that has done the imports, where there is one to be had. One that is lost
-// before it has forked anything is not tried again.
+// before it has forked anything is not tried again, nor is one whose first fork is lost (start()).
 Result<std::unique_ptr<PythonChild>> Processes::start_child() {
   const bool first = !warm_;
   if (first && !no_warm_) {
@@ -58,10 +60,11 @@ Result<std::unique_ptr<PythonChild>> Processes::start_child() {
     else
       no_warm_ = true;
   }
-  if (warm_) {
-    auto forked = PythonChild::forked(*warm_, likeness_.hello(), patience_.most());
+  if (warm_ && !no_warm_) {
+    const auto patience = first ? patience_.most() : std::min(patience_.most(), kFork);
+    auto forked = PythonChild::forked(*warm_, likeness_.hello(), patience);
     if (forked && forked.value()) return forked;
-    no_warm_ = forked || first;
+    if (forked || first) no_warm_ = true;
     warm_.reset();
   }
   return PythonChild::start(script_, isa_, gpu_);
@@ -72,7 +75,12 @@ Result<Process> Processes::start() {
       [this] { return start_child(); });
   boost::asio::post(starter(), [&starting] { starting(); });
   STARLING_TRY(child, starting.get_future().get());
-  STARLING_TRY(likeness_.check(*child, patience_.most()));
+  auto alike = likeness_.check(*child, patience_.most());
+  if (!alike) {
+    if (likeness_.versions().empty())
+      no_warm_ = true;  // an import may be of a kind that forks break
+    return std::move(alike).error();
+  }
   Process process;
   process.child = std::move(child);
   process.reading = data_.begin();

@@ -2,6 +2,7 @@
 // Processes are those of one worker that compute for a script's model. One that dies, hangs or sends
 // nonsense is replaced: what it was asked has the same answer in every process.
 
+#include <atomic>
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <cstdint>
@@ -92,10 +93,10 @@ class Processes {
   Likeness likeness_;
   std::mutex mutex_;
   std::vector<Process> waiting_;
-  // Processes are forks of it. Null: not started yet, lost, or, with no_warm_, of no use. Both belong
-  // to the starter's thread, which is the last member: it ends first.
+  std::atomic<bool> no_warm_ = false;  // each process is started by itself
+  // Processes are forks of it. Null: not started yet, or lost. It belongs to the starter's thread,
+  // which is the last member: it ends first.
   std::unique_ptr<PythonChild> warm_;
-  bool no_warm_ = false;
   std::unique_ptr<boost::asio::thread_pool> starter_;
 };
 

@@ -1,6 +1,7 @@
 """Which imports of a script are done before its processes are forked: those of what is installed, up to its first other
 line."""
 import os
+import subprocess
 import sys
 from types import ModuleType
 
@@ -74,4 +75,14 @@ def what_an_import_raises_is_told(place):
         require(False, f"{script!r} raised nothing")
 
 
-main(imports_up_to_the_first_other_line_are_done, files_beside_a_script_are_not_imported, what_an_import_raises_is_told)
+def nothing_slow_comes_before_the_end_of_the_worker_is_waited_for(_):
+    """torch is imported by a process that ends with its worker; this one has none."""
+    paths = [os.path.join(SOURCE, "tools", "python"), os.path.join(SOURCE, "tests", "stand_in")]
+    for arguments in (["train.py"], ["--warm", "train.py"]):
+        ended = subprocess.run([sys.executable, "-X", "importtime", "-m", "starling", *arguments], stdin=subprocess.DEVNULL, text=True,
+                               env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, capture_output=True)
+        require("die_with_the_worker" in ended.stderr and "| torch\n" not in ended.stderr.replace(" ", "").replace("|", "| "), f"{arguments}: {ended.stderr[-2000:]}")
+
+
+main(imports_up_to_the_first_other_line_are_done, files_beside_a_script_are_not_imported, what_an_import_raises_is_told,
+     nothing_slow_comes_before_the_end_of_the_worker_is_waited_for)

@@ -38,6 +38,13 @@ class Script {
   ~Script() { fs::remove_all(folder_); }
   std::string path() const { return folder_ + "/orders"; }
   std::string beside(const char* name) const { return folder_ + "/" + name; }
+  // A package, of_a_package.
+  void install(const char* text) const {
+    fs::create_directory(beside("site-packages"));
+    std::ofstream(beside("site-packages/of_a_package.py")) << text << "\n";
+    const std::string path = std::getenv("PYTHONPATH");
+    ::setenv("PYTHONPATH", (path + ":" + beside("site-packages")).c_str(), 1);
+  }
   void say(const std::string& orders) const { std::ofstream(path()) << orders << "\n"; }
 
  private:
@@ -354,10 +361,7 @@ TEST_CASE("nothing is forked where an import has started a thread, has drawn, or
         "raise ValueError", "import random\nrandom.random()", "import os\nos._exit(3)"}) {
     CAPTURE(text);
     const Script script("import of_a_package");
-    fs::create_directory(script.beside("site-packages"));
-    std::ofstream(script.beside("site-packages/of_a_package.py")) << text << "\n";
-    const std::string path = std::getenv("PYTHONPATH");
-    ::setenv("PYTHONPATH", (path + ":" + script.beside("site-packages")).c_str(), 1);
+    script.install(text);
     Rig rig(spec_of(script));
     REQUIRE(rig.initialise());
     CHECK(children(/*warm=*/true).empty());
@@ -365,6 +369,31 @@ TEST_CASE("nothing is forked where an import has started a thread, has drawn, or
     REQUIRE(rig.pass());
     CHECK(rig.lost.empty());
   }
+}
+
+TEST_CASE("where an import does not bear the fork, processes are started by themselves") {
+  const Script script("import of_a_package");
+  script.install(
+      "import os\nforks = []\n"
+      "def break_it():\n  forks.append(1)\n  len(forks) == 2 and os.kill(os.getpid(), 9)\n"
+      "os.register_at_fork(after_in_child=break_it)");  // the second fork of two is what computes
+  Rig rig(spec_of(script));
+  REQUIRE(rig.initialise());
+  REQUIRE(rig.pass());
+  CHECK(rig.lost == std::vector<std::string>{"the script's process was ended by SIGKILL"});
+}
+
+TEST_CASE("no pass waits for a stopped process of the imports") {
+  const Script script;
+  PythonSpec spec = spec_of(script);
+  spec.patience_s = 100000;
+  Rig rig(spec);
+  REQUIRE(rig.initialise());
+  REQUIRE(::kill(children(/*warm=*/true).at(0), SIGSTOP) == 0);
+  REQUIRE(::kill(children(/*warm=*/false).at(0), SIGKILL) == 0);
+  REQUIRE(rig.pass());
+  CHECK(children(/*warm=*/true).empty());
+  CHECK(children(/*warm=*/false).size() == 1);
 }
 
 TEST_CASE("processes and forks of theirs are gone with their model") {
