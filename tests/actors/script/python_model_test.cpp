@@ -18,81 +18,10 @@
 #include "kernels/device/array.h"
 #include "kernels/device/emulated.h"
 #include "kernels/models/host_maker.h"
+#include "tests/actors/script/python_rig.h"
 
 namespace starling::actors::script {
 namespace {
-
-namespace fs = std::filesystem;
-using namespace kernels;
-
-// A script of orders for the stand-in, in a folder that goes with it.
-class Script {
- public:
-  explicit Script(const std::string& orders = "")
-      : folder_((fs::temp_directory_path() / "starling-script-XXXXXX").string()) {
-    REQUIRE(::mkdtemp(folder_.data()) != nullptr);
-    ::setenv("PYTHONPATH", fs::absolute("tests/stand_in").c_str(), 1);
-    ::unsetenv("STARLING_PYTHON");
-    std::ofstream(path()) << orders << "\n";
-  }
-  ~Script() { fs::remove_all(folder_); }
-  std::string path() const { return folder_ + "/orders"; }
-  std::string beside(const char* name) const { return folder_ + "/" + name; }
-  // A package, of_a_package.
-  void install(const char* text) const {
-    fs::create_directory(beside("site-packages"));
-    std::ofstream(beside("site-packages/of_a_package.py")) << text << "\n";
-    const std::string path = std::getenv("PYTHONPATH");
-    ::setenv("PYTHONPATH", (path + ":" + beside("site-packages")).c_str(), 1);
-  }
-  void say(const std::string& orders) const { std::ofstream(path()) << orders << "\n"; }
-
- private:
-  std::string folder_;
-};
-
-PythonSpec spec_of(const Script& script) {
-  return {.script = script.path(), .samples = 40, .tensors = {"a:3x2", "b:"}, .patience_s = 60};
-}
-
-struct Rig {
-  explicit Rig(const PythonSpec& spec, bool shares = true)
-      : model(make_python_model(spec, "avx2").value()),
-        device(open_device("auto", {shares}).value()),
-        layout(model->tensors()),
-        parameters(Array<float>::shared(*device, layout.elements())),
-        gradient(layout.elements()),
-        maker(*model, layout, *device, 2) {
-    model->processes().on_lost([this](const std::string& why) { lost.push_back(why); });
-  }
-  void begin_with_two_samples() {
-    Batch first;
-    first.sequences = 2;
-    first.samples = {0, 1};
-    model->begin_with(first);
-  }
-  Result<> initialise() { return model->initialise(5, layout, parameters); }
-  Result<MicroBatchResult> pass(std::uint64_t step = 0, bool held_out = false) {
-    Batch batch;
-    batch.sequences = 2;
-    batch.samples = {3, 17};
-    batch.draw = {5, step, 1};
-    batch.held_out = held_out;
-    PassHooks hooks;
-    hooks.take = [this](PartId, std::uint32_t, const float* made) {
-      std::copy_n(made, gradient.size(), gradient.data());
-    };
-    return maker.make({parameters.data(), nullptr, 0, parameters.place()}, batch, hooks);
-  }
-
-  std::unique_ptr<PythonModel> model;
-  std::shared_ptr<Device> device;
-  Layout layout;
-  Array<float> parameters;
-  std::vector<float> gradient;
-  HostMaker maker;
-  std::vector<std::string> lost;
-};
 
 TEST_CASE("a script's model: first parameters, loss and gradient come from its process") {
   const Script script;
@@ -315,96 +244,6 @@ TEST_CASE("processes that were started before are there for as many threads") {
   const auto fourth = rig.model->make_workspace(2);
   CHECK(!rig.model->forward_backward(rig.parameters.all(), batch, *fourth, rig.gradient));
   CHECK(rig.lost.empty());
-}
-
-// Of this process, those that compute, or those that only import and are forked.
-std::vector<pid_t> children(bool warm) {
-  std::vector<pid_t> found;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    std::string name, rest;
-    std::getline(std::ifstream(entry.path() / "comm") >> std::ws, name);
-    std::getline(std::ifstream(entry.path() / "stat"), rest, '\0');
-    const auto after = rest.rfind(") ");
-    if (after == std::string::npos || rest[after + 2] == 'Z') continue;
-    if (std::stoi(rest.substr(after + 4)) == ::getpid() && (name == "starling warm") == warm)
-      found.push_back(static_cast<pid_t>(std::stoi(entry.path().filename())));
-  }
-  return found;
-}
-
-TEST_CASE("processes are forks of one that has done the imports, and do without it") {
-  const Script script("import json");
-  Rig rig(spec_of(script));
-  REQUIRE(rig.initialise());
-  REQUIRE(children(/*warm=*/true).size() == 1);
-  ::setenv("STARLING_PYTHON", "/nowhere/python", 1);  // no program can be started
-  const auto lose = [&] {
-    REQUIRE(children(/*warm=*/false).size() == 1);
-    REQUIRE(::kill(children(/*warm=*/false).front(), SIGKILL) == 0);
-  };
-  lose();
-  REQUIRE(rig.pass(0));
-  REQUIRE(rig.lost == std::vector<std::string>{"the script's process was ended by SIGKILL"});
-  REQUIRE(::kill(children(/*warm=*/true).front(), SIGKILL) == 0);
-  lose();
-  CHECK(!rig.pass(1));
-  ::unsetenv("STARLING_PYTHON");
-  REQUIRE(rig.pass(1));
-  lose();
-  REQUIRE(rig.pass(2));
-}
-
-TEST_CASE("nothing is forked where an import has started a thread, has drawn, or has failed") {
-  for (const char* text :
-       {"import threading, time\nthreading.Thread(target=time.sleep, "
-        "args=(60,), daemon=True).start()",
-        "raise ValueError", "import random\nrandom.random()", "import os\nos._exit(3)"}) {
-    CAPTURE(text);
-    const Script script("import of_a_package");
-    script.install(text);
-    Rig rig(spec_of(script));
-    REQUIRE(rig.initialise());
-    CHECK(children(/*warm=*/true).empty());
-    CHECK(children(/*warm=*/false).size() == 1);
-    REQUIRE(rig.pass());
-    CHECK(rig.lost.empty());
-  }
-}
-
-TEST_CASE("where an import does not bear the fork, processes are started by themselves") {
-  const Script script("import of_a_package");
-  script.install(
-      "import os\nforks = []\n"
-      "def break_it():\n  forks.append(1)\n  len(forks) == 2 and os.kill(os.getpid(), 9)\n"
-      "os.register_at_fork(after_in_child=break_it)");  // the second fork of two is what computes
-  Rig rig(spec_of(script));
-  REQUIRE(rig.initialise());
-  REQUIRE(rig.pass());
-  CHECK(rig.lost == std::vector<std::string>{"the script's process was ended by SIGKILL"});
-}
-
-TEST_CASE("no pass waits for a stopped process of the imports") {
-  const Script script;
-  PythonSpec spec = spec_of(script);
-  spec.patience_s = 100000;
-  Rig rig(spec);
-  REQUIRE(rig.initialise());
-  REQUIRE(::kill(children(/*warm=*/true).at(0), SIGSTOP) == 0);
-  REQUIRE(::kill(children(/*warm=*/false).at(0), SIGKILL) == 0);
-  REQUIRE(rig.pass());
-  CHECK(children(/*warm=*/true).empty());
-  CHECK(children(/*warm=*/false).size() == 1);
-}
-
-TEST_CASE("processes and forks of theirs are gone with their model") {
-  {
-    const Script script;
-    script.say("hangs-once " + script.beside("hung"));
-    Rig rig(spec_of(script));
-    REQUIRE(rig.initialise());
-  }
-  CHECK(children(true).empty());
-  CHECK(children(false).empty());
 }
 
 TEST_CASE("what a script raises is told at once, and no other process tries it again") {

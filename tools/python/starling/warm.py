@@ -88,14 +88,14 @@ def _of_this_process() -> "tuple[object, ...]":
 def imported(script: Script) -> "ModuleType | None":
     """The module as which the script goes on in a fork; None where a fork is not as a process of its own, or the
     packages above a module come before its first line. Raises what an import raises."""
+    if script.module:
+        return None
     from .loaders import drawn_from, same
     from .module import seed_everything_to_begin_with
 
     check_texts(script)
     seed_everything_to_begin_with()
     begin(script)
-    if script.module:
-        return None
     main = ModuleType("__main__")
     vars(main).update(__file__=script.path, __cached__=None, __package__="")
     sys.modules["__main__"] = main
