@@ -27,7 +27,7 @@ with open(os.environ["SEEN"], "a") as file:
 train(paced""")
 ALIKE = """
 import __main__, random, sys
-SEEN = [sys.argv[1:], __main__.__file__, __name__]
+SEEN = [sys.argv[1:], __main__.__file__, __name__, os.environ.get("SET_BY_A_PACKAGE")]
 """
 OWN = {
     "imports what lies beside the script": "try:\n    import optional\nexcept ImportError:\n    optional = None\nSEEN.append(str(optional))",
@@ -89,6 +89,15 @@ def an_import_finds_what_it_finds_in_a_process_of_its_own(place):
         require(len(imports(place, name)) == wanted, f"an import that {what}: imported by {imports(place, name)}")
 
 
+def what_a_modules_packages_do_comes_before_its_imports(place):
+    written(place, "pkg/__init__.py", "import os\nos.environ['SET_BY_A_PACKAGE'] = '1'\n")
+    written(place, "pkg/train.py", LOOKS)
+    result("-m", "pkg.train", folder=place.folder, **variables(place, "module", ALIKE, SEEN=place.path("seen")))
+    with open(place.path("seen")) as file:
+        seen = file.read().splitlines()
+    require(len(seen) == 3 and len(set(seen)) == 1 and "'1'" in seen[0], f"{seen}")
+
+
 def nothing_is_left_of_a_worker_that_is_killed(place):
     """Its processes, the one that they were forked from, and what a script's process has forked."""
     forking = SCRIPT.replace("train(paced", """
@@ -113,4 +122,4 @@ train(forks""")
 
 
 main(a_lost_process_is_replaced_without_its_imports, an_import_finds_what_it_finds_in_a_process_of_its_own,
-     nothing_is_left_of_a_worker_that_is_killed)
+     what_a_modules_packages_do_comes_before_its_imports, nothing_is_left_of_a_worker_that_is_killed)
