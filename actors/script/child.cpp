@@ -173,7 +173,7 @@ Result<std::unique_ptr<PythonChild>> PythonChild::spawned(std::vector<std::strin
   sigset_t none, defaults;
   ::sigemptyset(&none);
   ::sigemptyset(&defaults);
-  for (const int signal : {SIGPIPE, SIGXFSZ, SIGTERM, SIGINT, SIGIO})
+  for (const int signal : {SIGPIPE, SIGXFSZ, SIGTERM, SIGINT, SIGIO, SIGCHLD})
     ::sigaddset(&defaults, signal);
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setsigdefault(&attributes, &defaults);

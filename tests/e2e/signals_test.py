@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from harness import PATIENCE, STARLING, main, processes_naming, require, wait_until
+from harness import PATIENCE, STARLING, Run, main, processes_naming, require, wait_until
 
 SECTION = """
 [checkpoint]
@@ -111,6 +111,18 @@ def hangup_ends_a_run_unless_nohup_says_otherwise(place):
     require(kept.wait(20) == 143, f"exit code {kept.returncode}")
 
 
+def a_run_hears_how_its_workers_end_whoever_starts_it(place):
+    """Who ignores SIGCHLD, or starts with it ignored, leaves that to what it starts."""
+    def ignoring():
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    run = Run(place.job(steps=1000000), place.path("ignoring"), ["--workers", 2, "--respawn", 1], before=ignoring)
+    run.wait_for_step(5)
+    run.kill(run.workers()[0])
+    wait_until(lambda: len(run.workers()) == 3, "another worker")
+    run.process.send_signal(signal.SIGINT)
+    run.end(code=130)
+
+
 def steps_in(out):
     try:
         with open(os.path.join(out, "events.jsonl")) as file:
@@ -121,4 +133,5 @@ def steps_in(out):
 
 
 main(a_signal_writes_a_last_checkpoint_and_says_how_to_go_on, a_second_signal_ends_the_run_at_once,
-     without_checkpoints_a_signal_says_what_is_lost, hangup_ends_a_run_unless_nohup_says_otherwise)
+     without_checkpoints_a_signal_says_what_is_lost, hangup_ends_a_run_unless_nohup_says_otherwise,
+     a_run_hears_how_its_workers_end_whoever_starts_it)

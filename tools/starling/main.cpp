@@ -1,5 +1,7 @@
 // The command line of `starling`, and of programs with models of their own.
 
+#include <signal.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -120,6 +122,7 @@ int command(int argc, char** argv, const Registry& registry) {
 
 int starling::main(int argc, char** argv, const Registry& registry) {
   starling::open_closed_streams();
+  ::signal(SIGCHLD, SIG_DFL);  // ignored, it would take the ends of processes from whoever waits
   starling::tools::end_with_the_parent();
   return end_of_output(command(argc, argv, registry));
 }
