@@ -70,7 +70,7 @@ def children_of(pid, warm=False):
         with contextlib.suppress(OSError):
             with open(f"/proc/{entry}/stat") as file:
                 name, rest = file.read().rsplit(")", 1)
-                if int(rest.split()[1]) == pid and alive(entry) and name.endswith("(starling warm") == warm:
+                if int(rest.split()[1]) == pid and alive(entry) and name.endswith("(starling-warm") == warm:
                     found.append(int(entry))
     return found
 

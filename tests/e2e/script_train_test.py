@@ -37,7 +37,7 @@ def children_named(text):
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{entry}/comm") as file:
-                warm = file.read() == "starling warm\n"
+                warm = file.read() == "starling-warm\n"
             with open(f"/proc/{entry}/cmdline", "rb") as file:
                 words = file.read().split(b"\0")
         except OSError:

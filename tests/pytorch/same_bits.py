@@ -149,7 +149,7 @@ def children_of(pid):
         except OSError:
             continue
         fields = rest.split()
-        if int(fields[1]) == pid and fields[0] != "Z" and b"starling" in command and not name.endswith("(starling warm"):
+        if int(fields[1]) == pid and fields[0] != "Z" and b"starling" in command and not name.endswith("(starling-warm"):
             found.append(int(entry))
     return found
 

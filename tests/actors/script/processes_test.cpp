@@ -23,7 +23,7 @@ std::vector<pid_t> children(bool warm) {
     std::getline(std::ifstream(entry.path() / "stat"), rest, '\0');
     const auto after = rest.rfind(") ");
     if (after == std::string::npos || rest[after + 2] == 'Z') continue;
-    if (std::stoi(rest.substr(after + 4)) == ::getpid() && (name == "starling warm") == warm)
+    if (std::stoi(rest.substr(after + 4)) == ::getpid() && (name == "starling-warm") == warm)
       found.push_back(static_cast<pid_t>(std::stoi(entry.path().filename())));
   }
   return found;
