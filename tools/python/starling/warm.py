@@ -23,7 +23,7 @@ from typing import Iterator
 from .child import LIFELINE, SOCKET, Channel, begin, die_with_the_worker
 from .script import Script, check_texts, own_files
 
-NAME = "starling-warm"  # as of loader processes, in `ps -e` and /proc/PID/comm have it
+NAME = "starling-warm"  # in `ps -e` and /proc/PID/comm
 NO_PROCESS = 0
 _PACKAGE = os.path.dirname(os.path.realpath(__file__))
 
