@@ -20,18 +20,19 @@ with open(os.environ["IMPORTED"], "a") as file:
 
 
 # What a package finds as it is imported, and what the script finds then; a process that a person starts has it right.
-LOOKS = "import starling\n" + SCRIPT.replace("train(paced", """
+LOOKS = "import starling, random\n" + SCRIPT.replace("train(paced", """
 with open(os.environ["SEEN"], "a") as file:
     is_main = slow_to_import.__main__ is sys.modules["__main__"]
-    file.write(f"{is_main} {slow_to_import.SEEN} {float(torch.rand(1)[0])} {sys.path}\\n")
+    file.write(f"{is_main} {slow_to_import.SEEN} {float(torch.rand(1)[0])} {random.random()} {sys.path}\\n")
 train(paced""")
 ALIKE = """
 import __main__, random, sys
 SEEN = [sys.argv[1:], __main__.__file__, __name__, os.environ.get("SET_BY_A_PACKAGE")]
 """
+# What each process has to itself though it is a fork.
+FORKED = {"does nothing else": "", "draws": "import torch\ntorch.rand(1)", "draws from random": "random.random()"}
 OWN = {
     "imports what lies beside the script": "try:\n    import optional\nexcept ImportError:\n    optional = None\nSEEN.append(str(optional))",
-    "draws": "import torch\ntorch.rand(1)", "draws from random": "random.random()",
     "starts a thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
     "starts a program": "import subprocess\nPROGRAM = subprocess.Popen(['true'])",
     "opens a file": "FILE = open(__file__)", "makes a lock": "import multiprocessing\nLOCK = multiprocessing.RLock()",
@@ -79,13 +80,13 @@ def an_import_finds_what_it_finds_in_a_process_of_its_own(place):
     """Where a fork would not, nothing is forked."""
     script = written(place, "train.py", LOOKS)
     written(place, "optional.py", "")
-    for number, (what, package) in enumerate([("does nothing else", ""), *OWN.items()]):
+    for number, (what, package) in enumerate({**FORKED, **OWN}.items()):
         name = str(number)
         result(script, "--rate", "3", **variables(place, name, ALIKE + package, SEEN=place.path(name + "-seen")))
         with open(place.path(name + "-seen")) as file:
             seen = file.read().splitlines()
         require(len(seen) == 3 and len(set(seen)) == 1, f"an import that {what}: {seen}")
-        wanted = 4 if package else 2  # by hand, where others are forked from, and each of two by itself
+        wanted = 4 if what in OWN else 2  # by hand, where others are forked from, and each of two by itself
         require(len(imports(place, name)) == wanted, f"an import that {what}: imported by {imports(place, name)}")
 
 

@@ -51,11 +51,10 @@ TEST_CASE("processes are forks of one that has done the imports, and do without 
   REQUIRE(rig.pass(2));
 }
 
-TEST_CASE("nothing is forked where an import has started a thread, has drawn, or has failed") {
-  for (const char* text :
-       {"import threading, time\nthreading.Thread(target=time.sleep, "
-        "args=(60,), daemon=True).start()",
-        "raise ValueError", "import random\nrandom.random()", "import os\nos._exit(3)"}) {
+TEST_CASE("nothing is forked where an import has started a thread, or has failed") {
+  for (const char* text : {"import threading, time\nthreading.Thread(target=time.sleep, "
+                           "args=(60,), daemon=True).start()",
+                           "raise ValueError", "import os\nos._exit(3)"}) {
     CAPTURE(text);
     const Script script("import of_a_package");
     script.install(text);

@@ -655,7 +655,8 @@ def main(path: str, begun: "ModuleType | None" = None) -> None:
         check_texts(_channel.script)
         from .module import seed_everything_to_begin_with
 
-        seed_everything_to_begin_with()
+        if begun is None:
+            seed_everything_to_begin_with()
         _run(_channel.script, begun)
         raise Refused(f"the script has ended without call {_channel.script.call} of starling.train(), or of a loop over"
                       " starling.Job, which the job is")

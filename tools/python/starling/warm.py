@@ -3,8 +3,8 @@ worker: each is there at once, however long the imports take. No other line of t
 
 Bits do not depend on it: what is imported is installed, in the script's order, up to the first line that is no such
 import, and finds what it finds in a process of its own. Where a fork would not be as such a process (an import has
-started a thread or a program, has left a file or shared memory open, has drawn random numbers, or has imported one of
-the script's own modules), or an import fails, the worker is told that there is none, and starts each process by itself."""
+started a thread or a program, has left a file or shared memory open, or has imported one of the script's own modules),
+or an import fails, the worker is told that there is none, and starts each process by itself."""
 
 from __future__ import annotations
 
@@ -90,7 +90,6 @@ def imported(script: Script) -> "ModuleType | None":
     packages above a module come before its first line. Raises what an import raises."""
     if script.module:
         return None
-    from .loaders import drawn_from, same
     from .module import seed_everything_to_begin_with
 
     check_texts(script)
@@ -99,10 +98,9 @@ def imported(script: Script) -> "ModuleType | None":
     main = ModuleType("__main__")
     vars(main).update(__file__=script.path, __cached__=None, __package__="")
     sys.modules["__main__"] = main
-    before, drawn = _of_this_process(), drawn_from()
+    before = _of_this_process()
     do_imports(script.path, main)
-    alike = before[0] == 1 and _of_this_process() == before and same(drawn_from(), drawn)
-    return main if alike else None
+    return main if before[0] == 1 and _of_this_process() == before else None
 
 
 def _call_itself(name: str) -> None:
@@ -151,7 +149,8 @@ def _forked(files: "list[int]") -> int:
 
 
 def serve(path: str) -> ModuleType:
-    """Returns in each process that is forked, and nowhere else: the module as which the script goes on."""
+    """Returns in each process that is forked, and nowhere else: the module as which the script goes on. Random numbers go on
+    where the imports have left them."""
     die_with_the_worker()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel, name = Channel(), _own_name()
@@ -160,6 +159,9 @@ def serve(path: str) -> ModuleType:
     try:
         channel.hear(path)
         main = imported(channel.script)
+        from .loaders import draw_from, drawn_from
+
+        drawn = drawn_from()
     except BaseException:  # the script raises it again, where it is told
         pass
     gc.collect()
@@ -173,6 +175,7 @@ def serve(path: str) -> ModuleType:
             except OSError:
                 os._exit(1)  # the worker starts another such process, if it can
             if made == 0:
+                draw_from(drawn)  # as Python seeds `random` anew in a fork
                 _call_itself(name)
                 gc.unfreeze()
                 return main
