@@ -40,7 +40,7 @@ class Drawn(IterableDataset):
             noise = torch.randn(16, device=DEVICE).cpu() + torch.randn(16)
             yield X[i] + 0.01 * noise, Y[i]
 
-class Tied(torch.nn.Module):
+class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.first, self.norm, self.mix = torch.nn.Linear(16, 64), torch.nn.LayerNorm(64), torch.nn.Linear(64, 64)
@@ -52,7 +52,7 @@ class Tied(torch.nn.Module):
         return self.head(x + self.drop(self.mix(x))) * self.scale
 
 def build():
-    net = Tied()
+    net = Net()
     if KIND == "bfloat16":
         net = net.to(torch.bfloat16)
     if KIND == "mixed":
