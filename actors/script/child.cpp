@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/script/requests.h"
 #include "core/base/check.h"
 #include "core/base/signals.h"
 
@@ -98,7 +99,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
-// Where Ends has the files of a process: both ends of its socket and of its lifeline.
+// Places in the Fds that open_ends() has filled: both ends of a process's socket and of its lifeline.
 enum : std::size_t { kSocket, kSocketThere, kLifelineThere, kLifeline };
 
 Result<> open_ends(Fds& fds) {
@@ -114,8 +115,8 @@ Result<> open_ends(Fds& fds) {
   return ok();
 }
 
-// Forks of the script in the group are orphans now, and this process's (start_warm()). They were
-// killed and take a moment to end.
+// Reaps forks of the script in the group: as orphans they are children of this process now
+// (start_warm()). They were killed and take a moment to end.
 void reap_group(pid_t group) {
   constexpr int kTries = 200;  // a second
   for (int i = 0; i < kTries; ++i) {
@@ -145,9 +146,8 @@ Result<std::unique_ptr<PythonChild>> PythonChild::forked(PythonChild& warm, Byte
   Fds fds;
   STARLING_TRY(open_ends(fds));
   const std::array<int, 2> files{fds.at(kSocketThere), fds.at(kLifelineThere)};
-  STARLING_TRY(reply, warm.ask(hello, files, patience));
+  STARLING_TRY(reply, script::ask(warm, hello, files, patience));
   ByteReader reader(reply);
-  reader.get<std::uint8_t>();  // it raises nothing
   const auto pid = reader.get<std::uint32_t>();
   if (!reader.good())
     return Error(Code::kUnavailable, "the process of the imports answered with what is no reply");

@@ -17,8 +17,8 @@
 //             process on its host; 0 if not known), phase (lost: what it was at when it died, as
 //             its guard saw it: none, change, compute, reduce, vote, apply, gather, end; null if no
 //             guard told), reason (lost: why it ended itself; null if it did not)
-// preparing   name, pid (of a worker's process, as in `worker`): it has asked the leader for the job and
-//             prepares to join; nothing is told of one that ends before it has joined
+// preparing   name, pid (of a worker's process, as in `worker`): the process has asked the leader for
+//             the job and prepares to join; no event tells the end of a process that never joined
 // epoch       id ("term.counter"), kind, predecessor, members ([{rank, id, name,
 //             joiner, draining}]), base, begin (both null in a prepared plan), cause,
 //             holders (per rank [[first segment, count], ..]), owned (per rank, segments), moves,

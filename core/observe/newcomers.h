@@ -10,8 +10,8 @@
 
 namespace starling {
 
-// A worker counts from its `preparing` on until one of its name has joined. A process that ends
-// before it has joined is told by nobody: it counts no longer than kPatience.
+// A worker counts from its `preparing` on until one of its name has joined. No event tells
+// the end of a process that has not joined: such a process counts no longer than kPatience.
 //
 // Threads: belongs to one thread.
 class Newcomers {

@@ -34,7 +34,7 @@ TEST_CASE("newcomers: two processes of one name, one after the other, are one wo
   CHECK(newcomers.count(kStart) == 1);
 }
 
-// The loss of a life that was silent is told when the next one may prepare already.
+// The loss of a silent process may be told after the next process of its name has begun to prepare.
 TEST_CASE("newcomers: the end of an older life changes nothing") {
   Newcomers newcomers;
   newcomers.take(event::Preparing{"worker-1", 10}, kStart);

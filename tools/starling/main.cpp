@@ -122,7 +122,7 @@ int command(int argc, char** argv, const Registry& registry) {
 
 int starling::main(int argc, char** argv, const Registry& registry) {
   starling::open_closed_streams();
-  ::signal(SIGCHLD, SIG_DFL);  // ignored, it would take the ends of processes from whoever waits
+  ::signal(SIGCHLD, SIG_DFL);  // ignored, it has the kernel reap children before waitpid()
   starling::tools::end_with_the_parent();
   return end_of_output(command(argc, argv, registry));
 }

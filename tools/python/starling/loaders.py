@@ -52,7 +52,7 @@ def draw_from(state: "tuple[Any, ...]") -> None:
         sys.modules["numpy"].random.set_state(state[2])
 
 
-def same(a: "tuple[Any, ...]", b: "tuple[Any, ...]") -> bool:
+def _same(a: "tuple[Any, ...]", b: "tuple[Any, ...]") -> bool:
     if (torch.equal(a[0], b[0]) if isinstance(a[0], torch.Tensor) else a[0] == b[0]) and a[1] == b[1]:
         if a[2] is None or b[2] is None:
             return a[2] is b[2]
@@ -113,7 +113,7 @@ class Loaders:
         """Of the pass that has begun; whether it was there, and the batch. Else it is read here, as it is where anything
         was drawn or set since the pass began."""
         task, before, self._task = self._task, self._before, None
-        if task is None or before is None or not same(drawn_from(), before):
+        if task is None or before is None or not _same(drawn_from(), before):
             return False, None
         file = self._waited_for(task)
         if file is None:
@@ -250,7 +250,7 @@ class Loaders:
                 batch = self._read(samples, held_out)
                 context = torch_modes()
             after = drawn_from()
-            return handed.written((samples, context, None if same(before, after) else after, batch))
+            return handed.written((samples, context, None if _same(before, after) else after, batch))
         except Exception:
             return None
 
