@@ -13,7 +13,7 @@ Builds build/release and runs all its tests. Each flag adds a suite after it:
   --long   the long tests: many more simulated schedules, real processes under random faults
   --pytorch  the wheel, installed into build/pytorch with PyTorch, transformers, peft, TensorBoard and W&B from the
            package index: what scripts do wrong, the package, saved models, LoRA, Trainer, a crowd of joiners, logs,
-           an early stop, optimizers beside torch, DataLoaders, seven models through 100 kills
+           an early stop, optimizers beside torch, DataLoaders, examples through kills, seven models through kills
   --only   only the suites named by the other flags, not the ordinary one
 Environment: JOBS           compilers at a time (default: number of cores); one test more, as many of them wait
              STARLING_VENV  --pytorch: a virtual environment instead of build/pytorch
@@ -76,7 +76,7 @@ if $pytorch; then
   unset PYTHONPATH STARLING
   command=$("$venv/bin/python" -c 'import starling.job; print(starling.job.program())')
   log=$(mktemp)
-  for part in package saved lora trainer trainer_evaluates lightning_trainer misfortunes crowd logs stop optimizers validation loaders streams gpu "same_bits --kills ${KILLS:-20}"; do
+  for part in package saved lora trainer trainer_evaluates lightning_trainer misfortunes crowd logs stop optimizers validation loaders streams gpu examples "same_bits --kills ${KILLS:-20}"; do
     echo "== tests: pytorch $part =="
     read -r name arguments <<<"$part"
     # shellcheck disable=SC2086

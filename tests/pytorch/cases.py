@@ -1,6 +1,7 @@
 """What the tests of scripts share: a script is run as people run it, and cases are told one by one."""
 
 import contextlib
+import difflib
 import os
 import re
 import subprocess
@@ -36,6 +37,21 @@ def written(folder, name, text):
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
     return path
+
+
+def without_starling(folder, script, changes):
+    """Path of the script as it was before these (now, before) were made in it: at most ten lines, all in docs/pytorch.md."""
+    with open(script, encoding="utf-8") as file:
+        text = file.read()
+    plain = text
+    for ours, theirs in changes:
+        assert plain.count(ours) == 1, ours
+        plain = plain.replace(ours, theirs)
+    changed = [line for line in difflib.ndiff(plain.splitlines(), text.splitlines()) if line[0] in "+-"]
+    with open(os.path.join(ROOT, "docs", "pytorch.md"), encoding="utf-8") as file:
+        shown = file.read()
+    assert changed and len(changed) <= 10 and all(line[0] + line[2:] in shown for line in changed), changed
+    return written(folder, "plain.py", plain)
 
 
 def run(*cases, shared=False):

@@ -169,10 +169,11 @@ def left_behind():
     return found
 
 
-def disturb(run, steps, kills, draw, kinds=("worker", "child")):
-    """Kills workers and their processes, evenly over the steps; who was killed comes back as somebody new."""
+def disturb(run, steps, kills, draw, kinds=("worker", "child"), joins=0):
+    """Kills workers and their processes, evenly over the steps. A killed worker is followed by another, unless one of the
+    joins, which are as even, has brought one more than there were."""
     done = {"worker": 0, "child": 0}
-    killed, after = set(), 0
+    killed, after, joined, more = set(), 0, 0, 0
     while sum(done.values()) < kills and run.process.poll() is None:
         run.look()
         wanted = (sum(done.values()) + 1) * steps // (kills + 2)
@@ -181,6 +182,9 @@ def disturb(run, steps, kills, draw, kinds=("worker", "child")):
         if run.step() < max(wanted, after) or run.world() < 3:
             time.sleep(0.01)
             continue
+        if joined * kills < joins * (sum(done.values()) + 1):
+            run.join()
+            joined, more = joined + 1, more + 1
         time.sleep(draw.random() * 0.2)
         pid = draw.choice(sorted(run.workers().values()))
         kind = draw.choice(kinds)
@@ -195,7 +199,10 @@ def disturb(run, steps, kills, draw, kinds=("worker", "child")):
         after = run.step() + 2
         if kind == "worker":
             killed.add(pid)
-            run.join()
+            if more:
+                more -= 1
+            else:
+                run.join()
     return done
 
 

@@ -7,7 +7,6 @@ Run it with an interpreter that has torch, transformers, accelerate and the star
 transformers' own Trainer needs, it says so and shows nothing."""
 
 import contextlib
-import difflib
 import io
 import json
 import os
@@ -18,7 +17,7 @@ import time
 from unittest import mock
 
 import same_bits
-from cases import ROOT, digest_in, environment, run, said, written
+from cases import ROOT, digest_in, environment, run, said, without_starling, written
 from language import base_of, text_in
 
 STARLING = os.path.abspath(sys.argv[1])
@@ -76,17 +75,7 @@ def logged(out, *names):
 
 def plain_script(folder):
     """The example as it is without Starling."""
-    with open(SCRIPT, encoding="utf-8") as file:
-        text = file.read()
-    plain = text
-    for ours, theirs in CHANGED:
-        assert plain.count(ours) == 1, ours
-        plain = plain.replace(ours, theirs)
-    changed = [line for line in difflib.ndiff(plain.splitlines(), text.splitlines()) if line[0] in "+-"]
-    with open(os.path.join(ROOT, "docs", "pytorch.md"), encoding="utf-8") as file:
-        shown = file.read()
-    assert len(changed) <= 10 and all(line[0] + line[2:] in shown for line in changed), changed
-    return written(folder, "plain.py", plain)
+    return without_starling(folder, SCRIPT, CHANGED)
 
 
 def losses_are_those_of_transformers_own_trainer(folder):
