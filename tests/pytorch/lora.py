@@ -24,7 +24,7 @@ from language import base_of, text_in
 STARLING = os.path.abspath(sys.argv[1])
 os.environ["STARLING"] = STARLING
 SCRIPT = os.path.join(ROOT, "examples", "pytorch", "lora.py")
-STEPS, RANK = 60, 16
+STEPS, RANK = 60, 4
 KINDS = ("gpt2", "llama")
 
 

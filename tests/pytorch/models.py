@@ -324,13 +324,16 @@ def loss(net, batch):
 RATE, WARMUP, FLOOR = 2e-3, 5, 0.1
 
 
-def plain_losses(steps, order, out=None):
-    """The same training by torch alone, in one process. order(step, m): numbers of the samples."""
+def plain_losses(steps, order, out=None, change=None):
+    """The same training by torch alone, in one process. order(step, m): numbers of the samples; change(net) is called
+    before the first step."""
     from starling.module import seed_everything
 
     torch.set_num_threads(1)
     seed_everything(1)
     net, data = build()
+    if change is not None:
+        change(net)
     collate = torch.utils.data.default_collate
     # Of a net of bfloat16 the optimizer has parameters in float32, with which the net computes rounded.
     own, masters = list(net.parameters()), list(net.parameters())
