@@ -239,6 +239,10 @@ class Trainer:
         if not hasattr(type(model), "automatic_optimization"):
             raise Refused(f"fit() was given a {type(model).__name__}, expected a LightningModule; torch.compile() may be of a module"
                           " within it")
+        for name, value, without in (("max_epochs", self.max_epochs, (None, -1)), ("max_steps", self.max_steps, (-1,)),
+                                     ("accumulate_grad_batches", self.accumulate_grad_batches, ())):
+            if value not in without and not (type(value) is int and value > 0):
+                raise Refused(f"Trainer was given {name}={value!r}, expected a whole number above 0")
         for name, value in self._others.items():
             # A whole number of batches is no part of them: 1 is not 1.0.
             same = [value == usual and isinstance(value, float) == isinstance(usual, float) for usual in _AS_HERE.get(name, ())]
