@@ -54,6 +54,19 @@ def without_starling(folder, script, changes):
     return written(folder, "plain.py", plain)
 
 
+@contextlib.contextmanager
+def busy(count):
+    """So many processes that only compute; they end with this one, also where it is killed."""
+    processes = [subprocess.Popen(["sh", "-c", "while kill -0 $PPID; do :; done 2>/dev/null"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+
+
 def run(*cases, shared=False):
     """Exit code of a test program that has these; each has a folder of its own, or all one that is shared."""
     failed = 0

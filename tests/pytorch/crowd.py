@@ -8,13 +8,14 @@ those of one undisturbed worker.
 Run it with an interpreter that has torch and the starling package (tools/test.sh --pytorch makes one)."""
 
 import argparse
+import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 
 import same_bits
+from cases import busy
 
 STEPS = 100000  # the run is ended long before
 AFTER = 5  # steps with everybody in
@@ -42,10 +43,10 @@ def losses(events):
 
 def check(options):
     run = same_bits.Run("mlp", 2, STEPS, arguments=["--coordinators", "3"])
-    busy = []
+    beside = contextlib.ExitStack()
     try:
         wait_until(run, lambda _: run.step() >= 2, "the first steps")
-        busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(options.load)]
+        beside.enter_context(busy(options.load))
         before = len(run.workers())
         for _ in range(options.joiners):
             run.join()
@@ -63,10 +64,7 @@ def check(options):
         run.wait()
         got = losses(run.look())
     finally:
-        for process in busy:
-            process.kill()
-        for process in busy:
-            process.wait()
+        beside.close()
         run.close()
     quiet = same_bits.Run("mlp", 1, STEPS)
     try:

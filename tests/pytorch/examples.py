@@ -9,17 +9,17 @@ Run it with an interpreter that has torch, transformers, peft, accelerate, light
 whose package is not there says so and shows nothing."""
 
 import argparse
-import contextlib
 import importlib.util
 import os
 import random
 import re
-import subprocess
+import signal
 import sys
 import tempfile
+import time
 
 import same_bits
-from cases import ROOT, digest_in, environment, said, without_starling, written
+from cases import ROOT, busy, digest_in, environment, said, without_starling, written
 from language import base_of, text_in
 
 LIGHTNING = (("from starling.lightning import Trainer\n", "from lightning import Trainer\n"),
@@ -39,6 +39,7 @@ def needs(*packages):
     return decorate
 
 
+MAIN = 'if __name__ == "__main__":\n'
 SLOW = """import os, time
 from torch.nn import functional
 
@@ -48,6 +49,7 @@ def slowed(*arguments, take=functional.cross_entropy, **named):
     return take(*arguments, **named)
 
 functional.cross_entropy = slowed
+
 """
 
 
@@ -62,15 +64,19 @@ class Example:
         return said(self.path, *self.words(out, workers), **self.variables(workers))
 
     def disturbed(self, folder, kills, joins=0):
-        """What it says, with so many killed; a micro-batch takes a second until they are."""
+        """What it says, with so many killed; a micro-batch takes a second until they are, and all that join have joined."""
         with open(self.path, encoding="utf-8") as file:
-            slow = written(folder, os.path.basename(self.path), SLOW + file.read())
+            before, main, after = file.read().partition(MAIN)
+        assert main, f"{self.path} has no {MAIN}"
+        slow = written(folder, os.path.basename(self.path), before + SLOW + main + after)  # the imports first, as they are forked
         held, out = written(folder, "held", ""), os.path.join(folder, "disturbed")
         job = same_bits.Run("", WORKERS, self.steps, list(map(str, self.words(out, WORKERS))), script=slow,
                             **environment(HELD=held, **self.variables(WORKERS)))
         job.out = out
         try:
             done = same_bits.disturb(job, 0, kills, random.Random(6), joins=joins)
+            while job.process.poll() is None and any(is_joining(job, worker) for worker in job.extra):
+                time.sleep(0.1)
             os.remove(held)
             print(f"       {done['worker']} workers and {done['child']} of their processes killed by step {job.step()},"
                   f" load {os.getloadavg()[0]:.0f}", flush=True)
@@ -78,9 +84,19 @@ class Example:
         finally:
             job.close()
         assert code == 0 and sum(done.values()) == kills, f"exit code {code}, {done}: {text[-3000:]}"
-        came = sum(e["ev"] == "worker" and e["what"] == "joined" for e in job.events)
-        assert came >= WORKERS + joins, f"{came} workers have joined"
+        codes = [worker.returncode for worker in job.extra]
+        assert len(codes) >= joins and set(codes) <= {0, 128 + signal.SIGKILL}, f"the workers that joined ended with {codes}"
         return text
+
+
+def is_joining(job, guard):
+    """Whether the worker that it has started runs and has not joined."""
+    if guard.poll() is not None:
+        return False
+    with open(f"/proc/{guard.pid}/task/{guard.pid}/children", encoding="utf-8") as file:
+        below = map(int, file.read().split())
+    job.look()
+    return not set(below) & set(job.workers().values())
 
 
 def all_the_same(example, folder, workers, kills, of=digest_in, joins=0, load=0):
@@ -141,19 +157,6 @@ def lora_gpt2(folder, options):
 @needs("transformers", "peft")
 def lora_llama(folder, options):
     lora(folder, options, "llama")
-
-
-@contextlib.contextmanager
-def busy(count):
-    """So many processes that only compute."""
-    processes = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.wait()
 
 
 CASES = (resnet, lightning_fit, hf_trainer, lora_gpt2, lora_llama)
