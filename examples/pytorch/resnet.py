@@ -3,13 +3,14 @@
     pip install torch safetensors build/wheel/starling_elastic-*.whl
     python resnet.py --workers 3 --out out
 
-    net = resnet.ResNet18(width, channels, classes)
+    net = resnet.ResNet18(8, 1, 10)  # --width, channels of a picture, classes: the largest y and 1
     starling.load("out", net)
 
 The running statistics are trained beside the parameters, so they too have the same bits for any number of workers. A file
 of your own has x [n, C, H, W], or [n, H*H] for pictures of one channel, and y [n], the classes."""
 
 import argparse
+import math
 import os
 
 import safetensors.torch
@@ -27,13 +28,16 @@ def arguments():
     parser.add_argument("--data", default=DIGITS, help="a safetensors file (default: examples/mlp/digits.safetensors)")
     parser.add_argument("--out", help="folder of the model (default: a new one below runs/)")
     parser.add_argument("--width", type=int, default=8, help="channels of the first block; 64 is the paper's")
-    parser.add_argument("--held-out", type=float, default=0.2, help="share of the pictures that are only evaluated")
+    parser.add_argument("--held-out", type=float, default=0.2, help="share of the pictures, the last of the file, that are only evaluated")
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch", type=int, default=16, help="pictures of a micro-batch, over which BatchNorm takes its means")
     parser.add_argument("--micro-batches", type=int, default=4, help="of a step, whoever computes them")
     parser.add_argument("--workers", type=int, default=2)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not 0 < options.held_out < 1:
+        parser.error(f"--held-out is {options.held_out}, expected a share above 0 and below 1")
+    return options
 
 
 class Residual(nn.Module):
@@ -68,17 +72,18 @@ class ResNet18(nn.Module):
         return self.head(self.body(x))
 
 
-options = arguments()
-
-
 def pictures():
     """All of the file: x [n, C, H, W], y [n]."""
     found = safetensors.torch.load_file(options.data)
-    x, y = found["x"].float(), found["y"].long()
+    x, y = found["x"].float(), found["y"]
     if x.dim() == 2:
-        side = int(x.shape[1] ** 0.5)
-        x = x.view(-1, 1, side, side)
-    return x, y
+        side = math.isqrt(x.shape[1])
+        if side * side == x.shape[1]:
+            x = x.view(-1, 1, side, side)
+    if x.dim() != 4 or y.is_floating_point() or y.shape != x.shape[:1]:
+        raise ValueError(f"{options.data}: x has the shape {list(x.shape)} and y, of {y.dtype}, {list(y.shape)}: expected"
+                         " [n, C, H, W] or [n, H*H], and classes [n]")
+    return x, y.long()
 
 
 def parts():
@@ -106,6 +111,7 @@ def schedule(optimizer):
 
 
 if __name__ == "__main__":
+    options = arguments()
     trained = starling.train(
         build, loss, steps=options.steps, micro_batches=options.micro_batches, batch_size=options.batch,
         optimizer=lambda net: torch.optim.SGD(net.parameters(), options.lr, momentum=0.9, weight_decay=5e-4),

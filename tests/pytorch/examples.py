@@ -109,11 +109,24 @@ def all_the_same(example, folder, workers, kills, of=digest_in, joins=0, load=0)
     assert len(set(found.values())) == 1, found
 
 
+LOADING = f"""import sys
+import starling
+sys.path.insert(0, {os.path.dirname(script("resnet"))!r})
+import resnet
+net = resnet.ResNet18(8, 1, 10)
+trained = starling.load(sys.argv[1])
+assert any(not value.equal(trained[name]) for name, value in net.state_dict().items())
+starling.load(sys.argv[1], net)
+assert all(value.equal(trained[name]) for name, value in net.state_dict().items())
+"""
+
+
 def resnet(folder, options):
-    """Digest, and held-out loss and accuracy."""
+    """Digest, and held-out loss and accuracy. A script of another command line reads the model."""
     example = Example("resnet", 400, lambda out, workers: ("--data", DIGITS, "--steps", 400, "--workers", workers, "--out", out))
     all_the_same(example, folder, (1, 2, 3), options.kills,
                  lambda text: digest_in(text) + " " + re.findall(r"held out: (.*)", text)[-1])
+    said(written(folder, "loading.py", LOADING), os.path.join(folder, "of-1"), "--rate", 3)
 
 
 @needs("lightning")
