@@ -28,6 +28,26 @@ class Net(Net):
     def forward(self, x):
         return super().forward(self.norm(x))
 """
+# One with an average of its weights, half of which are a buffer, that each pass moves.
+AVERAGED = """
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.slow = torch.nn.Module()
+        self.slow.weight = torch.nn.Parameter(torch.ones(4), requires_grad=False)
+        self.slow.register_buffer("bias", torch.zeros(1))
+        self.slow.inner = torch.nn.Module()
+        self.slow.inner.weight = self.slow.weight
+        starling.moving(self.slow)
+def moved(net):
+    for slow, now in ((net.slow.weight, net.weight), (net.slow.bias, net.bias)):
+        with torch.no_grad():
+            slow.mul_(0.75)
+            slow.add_(now.detach() * 0.25)
+def averaged(net, batch):
+    moved(net)
+    return loss(net, batch) + (net.slow.weight * net.weight).sum(), {"slow": float(net.slow.weight[1])}
+"""
 # What a loss does, and what is said of it.
 IN_A_LOSS = {
     "clamped": ("""
@@ -63,6 +83,32 @@ def wrong(net, batch):
     net.teacher.data.add_(1.0)
     return loss(net, batch)
 """, "the loss has changed parameter teacher of the Net, which would differ from worker to worker"),
+    "temporary": (AVERAGED + """
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.slow.inner.register_buffer("seen", torch.zeros(1), persistent=False)
+        starling.moving(self.slow)
+def wrong(net, batch):
+    net.slow.inner.seen.data.add_(1.0)
+    return loss(net, batch)
+""", 'the loss has changed buffer slow.inner.seen of module "slow.inner", which would differ from worker to worker'),
+    "later": (AVERAGED + """
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.slow.later = torch.nn.Module()
+        self.slow.later.register_buffer("seen", torch.zeros(1))
+def wrong(net, batch):
+    net.slow.later.seen.data.add_(1.0)
+    return loss(net, batch)
+""", "make it a parameter that is trained, or say starling.moving() of its module in build()"),
+    "another": (AVERAGED + """
+def wrong(net, batch):
+    value = loss(net, batch)
+    net.slow._buffers["bias"] = torch.zeros(1)
+    return value
+""", "the loss has put another tensor in the place of buffer slow.bias; it may be changed in place"),
     "frozen": ("""
 def wrong(net, batch):
     value = loss(net, batch)
@@ -128,6 +174,12 @@ def build():
     net.other.data = net.weight.data
     return net, data
 """, "share memory, and would not after the first step; make them one nn.Parameter"),
+    "moving": ("""
+def build():
+    net, data = Net(), globals()["data"]
+    starling.moving(net)
+    return net, data
+""", "parameter weight of a Net that moves is trained: the optimizer moves it; expected requires_grad_(False)"),
     "named": ("""
 def build():
     net = Net()
@@ -342,6 +394,42 @@ train(measured, metrics=["mean", "variance"], validation=build()[1], evaluate=me
         process.close()
 
 
+def what_is_said_to_move_is_a_tensor_of_the_job(place):
+    """A buffer, and a parameter that is not trained."""
+    def script(name, moves):
+        return written(place, name, HEAD + AVERAGED + f"""
+def evaluated(net, batch):
+    {moves}
+    return (net.slow.weight * batch[0]).sum()
+train(averaged, metrics=["slow"], validation=build()[1], evaluate=evaluated, evaluate_metrics=[])
+""")
+    weight, bias, slow_weight, slow_bias = (i * BLOCK for i in range(4))
+    process = Process(script("averaged.py", "pass"), elements=4 * BLOCK)
+    try:
+        require(list(process.parameters[slow_weight:slow_weight + 4]) == [1.0] * 4, "the first ones are not build()'s")
+        for old in (1.0, 1.0, 5.0):  # whatever passes were before
+            process.parameters[weight + 1], process.parameters[bias] = 3.0, 2.0
+            process.parameters[slow_weight + 1] = process.parameters[slow_bias] = old
+            ((_, (made,), gradient),) = process.passes(1)
+            require(made == 0.75 * old + 0.25 * 3.0, made)
+            require(gradient[slow_weight + 1] == old - made and gradient[slow_bias] == old - (0.75 * old + 0.25 * 2.0), (old, made))
+            require(gradient[weight + 1] != 0, "nothing is trained")
+        before = process.evaluate(1)
+        process.parameters[slow_weight] += 1.0
+        require(process.evaluate(2) != before, "held-out data are seen with another average than the step's")
+    finally:
+        process.close()
+    process = Process(script("moves.py", "moved(net)"), elements=4 * BLOCK)
+    try:
+        process.evaluate(0)
+    except Raised as why:
+        require("the evaluation has changed parameter slow.weight, which passes of the loss alone may move" in str(why), why)
+    else:
+        raise AssertionError("an evaluation may move an average")
+    finally:
+        process.close()
+
+
 def statistics_of_every_pass_are_refused(place):
     if not os.environ.get("STARLING_TEST_TORCH"):
         return
@@ -424,6 +512,7 @@ if __name__ == "__main__":
          modes_are_as_build_has_left_them,
          statistics_that_stand_still_are_accepted,
          statistics_that_move_are_tensors_of_the_job,
+         what_is_said_to_move_is_a_tensor_of_the_job,
          statistics_of_every_pass_are_refused,
          a_fork_of_the_script_does_not_hold_the_workers_socket,
          a_net_that_is_there_before_train_has_its_first_parameters)

@@ -1,6 +1,7 @@
 """Models as people have them, chosen by MODEL, trained by Starling or (plain_losses) by a loop of torch alone;
 and, by WRONG, what a script can do wrong. A job's numbers come from the environment: STEPS, WORKERS, OUT."""
 
+import copy
 import os
 import sys
 import time
@@ -24,6 +25,20 @@ class Mlp(nn.Module):
 
     def forward(self, x):
         return self.layers(x)
+
+
+class Averaged(Mlp):
+    """With a slow average of itself, which takes part in what it says."""
+
+    def __init__(self):
+        super().__init__()
+        self.average = starling.moving(copy.deepcopy(self.layers).requires_grad_(False))
+
+    def forward(self, x):
+        if self.training:
+            for slow, now in zip(self.average.parameters(), self.layers.parameters()):
+                slow.lerp_(now.detach(), 0.01)
+        return self.layers(x) + 0.5 * self.average(x)
 
 
 class Cnn(nn.Module):
@@ -240,7 +255,7 @@ def build():
         return TRANSFORMERS[MODEL](), Tokens(512, 24, 128)
     if MODEL.startswith("sized-"):
         return sized(int(MODEL[6:])), classified((1024,))
-    net, shape = {"cnn": (Cnn, (3, 8, 8)), "frozen": (Frozen, (3, 8, 8)), "resnet": (ResNet18, (3, 16, 16)),
+    net, shape = {"averaged": (Averaged, (32,)), "cnn": (Cnn, (3, 8, 8)), "frozen": (Frozen, (3, 8, 8)), "resnet": (ResNet18, (3, 16, 16)),
                   "vit": (Vit, (3, 8, 8)), "unet": (Unet, (3, 8, 8)), "lstm": (Lstm, (12,)), "seq2seq": (Seq2Seq, (12,)),
                   }.get(MODEL, (Mlp, (32,)))
     net, data = net(), classified(shape, integer=net in (Lstm, Seq2Seq))
@@ -326,7 +341,8 @@ RATE, WARMUP, FLOOR = 2e-3, 5, 0.1
 
 def plain_losses(steps, order, out=None, change=None):
     """The same training by torch alone, in one process. order(step, m): numbers of the samples; change(net) is called
-    before the first step."""
+    before the first step. Saves what moves beside the parameters, running statistics, by its names."""
+    from starling import statistics
     from starling.module import seed_everything
 
     torch.set_num_threads(1)
@@ -342,14 +358,14 @@ def plain_losses(steps, order, out=None, change=None):
         masters = [nn.Parameter(p.detach().float()) for p in own]
     decayed = [p for p in masters if p.dim() >= 2]
     others = [p for p in masters if p.dim() < 2]
-    statistics = [b for name, b in net.named_buffers() if name.endswith(("running_mean", "running_var"))]
+    moving = statistics.of(net)
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
                                   lr=RATE, betas=(0.9, 0.95), eps=1e-8)
     losses = []
     for step in range(steps):
         optimizer.zero_grad()
-        total, begun = 0.0, [b.clone() for b in statistics]
-        made = [torch.zeros_like(b) for b in statistics]  # each micro-batch begins with the step's; the mean of them counts
+        total, begun = 0.0, [t.clone() for _, t in moving]
+        made = [torch.zeros_like(t) for t in begun]  # each micro-batch begins with the step's; the mean of them counts
         for m in range(MICRO_BATCHES):
             seed_everything(1, step, m)
             value = loss(net, collate([data[i] for i in order(step, m)]))
@@ -358,7 +374,7 @@ def plain_losses(steps, order, out=None, change=None):
                 master.grad = p.grad.float() + (0 if master.grad is None else master.grad)
                 p.grad = None
             total += value.item() / MICRO_BATCHES
-            for now, old, mean in zip(statistics, begun, made):
+            for (_, now), old, mean in zip(moving, begun, made):
                 mean += now / MICRO_BATCHES
                 now.copy_(old)
         nn.utils.clip_grad_norm_(masters, 1.0)
@@ -367,11 +383,11 @@ def plain_losses(steps, order, out=None, change=None):
         optimizer.step()
         for p, master in zip(own, masters) if rounds else ():
             p.data.copy_(master.data)
-        for now, mean in zip(statistics, made):
+        for (_, now), mean in zip(moving, made):
             now.copy_(mean)
         losses.append(total)
     if out is not None:
-        torch.save(net.state_dict(), out)
+        torch.save(dict(moving), out)
     return losses
 
 

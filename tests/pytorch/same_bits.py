@@ -5,10 +5,10 @@ and of the processes that compute for them, and the losses of a loop of torch al
   same_bits.py STARLING [--models mlp,resnet,frozen,lstm,gpt2,bert,half] [--workers 1,2,4,7] [--steps 60] [--kills 20]
 
 Run it with an interpreter that has torch, transformers and the starling package (tools/test.sh --pytorch makes one).
-Others are cnn, vit, unet and seq2seq. One line for each run; exit code 1 if a digest differs, one of the first five losses
-is off by more than 1e-6 (1e-3 of `half`, a GPT-2 of bfloat16), a later one by that and by more than four times what the
-last bit of the first parameters makes of it in torch alone, a BatchNorm's running statistics after six steps by more than
-1e-4 of the largest, or a process is left."""
+Others are averaged, cnn, vit, unet and seq2seq. One line for each run; exit code 1 if a digest differs, one of the first
+five losses is off by more than 1e-6 (1e-3 of `half`, a GPT-2 of bfloat16), a later one by that and by more than four times
+what the last bit of the first parameters makes of it in torch alone, running statistics after six steps by more than 1e-4
+of the largest, or a process is left."""
 
 import argparse
 import json
@@ -274,18 +274,18 @@ def apart(losses, others):
 
 
 def by_torch_alone(steps, nudged=False):
-    """Losses and running statistics."""
+    """Losses, and the running statistics at the end."""
     with tempfile.NamedTemporaryFile() as file:
         plain = subprocess.run(
             [sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import same_bits; same_bits.plain(*sys.argv[2:])",
              HERE, str(steps), file.name, *["nudged"][:nudged]], stdout=subprocess.PIPE, check=True,
             env={**os.environ, "MKL_CBWR": "AVX2"})
         state = torch.load(file.name)
-    return json.loads(plain.stdout), {name: t for name, t in state.items() if name.endswith(("running_mean", "running_var"))}
+    return json.loads(plain.stdout), state
 
 
 def plain(steps, out, nudged=""):
-    """Prints the losses of a loop of torch alone, over the samples that the job takes, and saves its state_dict. Nudged,
+    """Prints the losses of a loop of torch alone, over the samples that the job takes, and saves its running statistics. Nudged,
     the first element of each parameter begins with the number after its own."""
     import models
 

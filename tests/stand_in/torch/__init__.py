@@ -123,6 +123,9 @@ class Tensor:
     def is_floating_point(self):
         return True
 
+    def equal(self, other):
+        return equal(self, other)
+
     def item(self):
         assert self.numel() == 1
         return self._memory[0]

@@ -30,11 +30,12 @@ from .model_file import load
 from .formula import select
 from .optimizers import SGD, Adam, AdamW, Elementwise, Schedule
 from .records import CheckpointRecord, EpochRecord, EvaluationRecord, StepEvent, StepRecord
+from .statistics import moving
 
 __version__ = "0.1.0"
 __all__ = [
     "Adam", "AdamW", "CheckpointRecord", "Elementwise", "EpochRecord", "EvaluationRecord", "Failed", "Job", "MicroBatch", "SGD", "Schedule",
-    "Step", "StepEvent", "StepRecord", "Trained", "join", "load", "select", "train",
+    "Step", "StepEvent", "StepRecord", "Trained", "join", "load", "moving", "select", "train",
 ]
 
 

@@ -436,9 +436,9 @@ class Server:
         took = time.perf_counter() - self._begun
         self._compare_parameters()
         self._kept.check()
-        for name in self._statistics.changed():
-            raise Refused(f"the evaluation has changed buffer {name}, as the module that has it is in train()"
-                                       " mode there: evaluate(net, batch) gets the net in eval()")
+        for what in self._statistics.changed():
+            raise Refused(f"the evaluation has changed {what}, which passes of the loss alone may move: evaluate(net, batch)"
+                          " gets the net in eval(), and moves nothing where net.training is False")
         self._channel.reply(struct.pack(f"<dQQB{len(measured)}d", loss, len(samples), int(took * 1e9), len(measured),
                                         *measured))
 

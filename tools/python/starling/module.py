@@ -238,8 +238,7 @@ class Kept:
                         for name, module in self._modules
                         for kind, places in (("buffer", module._buffers), ("parameter", module._parameters))
                         for key, t in places.items()
-                        if (kind == "buffer" and id(t) not in moving) or (t is not None and kind == "parameter"
-                                                                         and not t.requires_grad)]
+                        if id(t) not in moving and (kind == "buffer" or (t is not None and not t.requires_grad))]
         self._tensors = [places[key] for places, key, _, _ in self._places]  # held, so that no other has its id
         self._known = self._versions()
         self._contents = [_content(t) for t in self._tensors]
@@ -324,7 +323,8 @@ class Kept:
                         f" they move, or no train() in {self.by}")
                 raise Refused(
                     f"{self.by} has changed {what} of {module_text(self._net, module)}, which would differ from worker"
-                    " to worker; compute with what is constant, or make it a parameter that is trained")
+                    " to worker; compute with what is constant, make it a parameter that is trained, or say"
+                    " starling.moving() of its module in build()")
         for (name, module), was, training in zip(self._modules, self._modes, self._training()):
             if was != training:
                 raise Refused(

@@ -10,7 +10,7 @@ class Parameter(Tensor):
 
 class Module:
     def __init__(self):
-        self.__dict__.update(_parameters={}, _modules={}, _buffers={}, training=True)
+        self.__dict__.update(_parameters={}, _modules={}, _buffers={}, _non_persistent_buffers_set=set(), training=True)
 
     def __setattr__(self, name, value):
         for kind, places in ((Parameter, self._parameters), (Module, self._modules)):
@@ -31,8 +31,10 @@ class Module:
     def __call__(self, *given):
         return self.forward(*given)
 
-    def register_buffer(self, name, value):
+    def register_buffer(self, name, value, persistent=True):
         self._buffers[name] = value
+        if not persistent:
+            self._non_persistent_buffers_set.add(name)
 
     def named_modules(self, prefix=""):
         yield prefix, self
