@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 from harness import PATIENCE, STARLING, require, wait_until
-from scripts import HEAD, ended, events, started, written
+from scripts import HEAD, KEPT, ended, events, started, written
 
 # What stays in a process from one micro-batch to the next: a net, data or a loss that is another one then.
 KINDS = {
@@ -189,12 +189,12 @@ train(late, steps=1000000, recheck=1000000)
 
 def a_run_that_goes_on_after_a_difference_is_in_doubt(place):
     """Its own processes compute as the undisturbed ones do: only the checkpoint can say so."""
-    script = written(place, "goes_on.py", HEAD + """
+    script = written(place, "goes_on.py", KEPT + """
 passes = []
 def hidden(net, batch):
     passes.append(1)
     return loss(net, batch) * (2.0 if "HIDDEN" in os.environ and len(passes) > 6 else 1.0)
-train(hidden, checkpoint=os.environ["CK"], checkpoint_every=4, resume="RESUME" in os.environ)
+train(until_kept(os.environ["CK"], hidden), steps=20, checkpoint=os.environ["CK"], checkpoint_every=4, resume="RESUME" in os.environ)
 """)
     folders = {"CK": place.path("checkpoints")}
     code, said = ended(script, OUT=place.path("first"), HIDDEN="1", **folders)
@@ -202,7 +202,7 @@ train(hidden, checkpoint=os.environ["CK"], checkpoint_every=4, resume="RESUME" i
     require("the result is in doubt from step" in said, f"the end looks like a good one: {said[-2000:]}")
     code, said = ended(script, OUT=place.path("second"), RESUME="1", **folders)
     require(code == 0 and not events(place.path("second"), "mismatch"), f"{code}: {said[-2000:]}")
-    require(events(place.path("second"), "start")[0]["from"] == 4, "it has not gone on from step 4")
+    require(events(place.path("second"), "start")[0]["from"] >= 4, "it has not gone on from a checkpoint")
     require("in doubt" in said and events(place.path("second"), "tainted"), f"nothing says so: {said[-2000:]}")
     audit = subprocess.run([STARLING, "audit", place.path("second")], capture_output=True, text=True)
     require(audit.returncode == 1 and "not shown" in audit.stdout, f"audit: {audit.stdout}{audit.stderr}")

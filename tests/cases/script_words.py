@@ -7,10 +7,14 @@ import subprocess
 import sys
 
 from harness import PATIENCE, STARLING, processes_naming, require, wait_until
-from scripts import HEAD, PATHS, ended, events, started, written
+from scripts import HEAD, KEPT, PATHS, ended, events, started, written
 
 ENDLESS = HEAD + """
 train(steps=1000000)
+"""
+KEEPS = KEPT + """
+def keeps(steps, **more):
+    train(until_kept("checkpoints"), steps=steps, checkpoint="checkpoints", checkpoint_every=4, **more)
 """
 
 
@@ -66,7 +70,7 @@ def to_go_on_it_has_to_name_a_folder_of_checkpoints(place):
 
 
 def a_script_is_told_how_it_goes_on(place):
-    script = written(place, "train.py", HEAD + "train(checkpoint='checkpoints', checkpoint_every=4)\n")
+    script = written(place, "train.py", KEEPS + "keeps(20)\n")
     require(ended(script, folder=place.folder, OUT=place.path("first"))[0] == 0, "the first run")
     code, said = ended(script, folder=place.folder, OUT=place.path("again"))
     require(code == 2 and "or resume=True in starling.train() (STARLING_RESUME=1, or --resume of starling run)" in said, said)
@@ -76,16 +80,15 @@ def a_script_is_told_how_it_goes_on(place):
 
 
 def a_script_is_told_how_it_trains_longer(place):
-    steps = HEAD + "train(steps=int(sys.argv[1]), checkpoint='checkpoints', checkpoint_every=4, command=sys.argv[2:])\n"
-    script = written(place, "train.py", steps)
-    require(ended(script, 8, folder=place.folder, OUT=place.path("short"))[0] == 0, "the first 8 steps")
+    script = written(place, "train.py", KEEPS + "keeps(int(sys.argv[1]), command=sys.argv[2:])\n")
+    require(ended(script, 20, folder=place.folder, OUT=place.path("short"))[0] == 0, "the first 20 steps")
     resumed = {"folder": place.folder, "STARLING_RESUME": "1"}
-    code, said = ended(script, 12, OUT=place.path("refused"), **resumed)
-    require(code == 2 and 'command=("--steps", "12") in starling.train() goes on and leaves' in said, said)
-    code, said = ended(script, 8, "--steps", 12, OUT=place.path("longer"), **resumed)
-    require(code == 0 and events(place.path("longer"), "done")[0]["version"] == 12, said)
-    code, said = _command(place, "run", script, "--resume", "--out", place.path("run"), "--", "12")
-    require(code == 2 and "; --steps 12 goes on and leaves" in said, said)
+    code, said = ended(script, 24, OUT=place.path("refused"), **resumed)
+    require(code == 2 and 'command=("--steps", "24") in starling.train() goes on and leaves' in said, said)
+    code, said = ended(script, 20, "--steps", 24, OUT=place.path("longer"), **resumed)
+    require(code == 0 and events(place.path("longer"), "done")[0]["version"] == 24, said)
+    code, said = _command(place, "run", script, "--resume", "--out", place.path("run"), "--", "24")
+    require(code == 2 and "; --steps 24 goes on and leaves" in said, said)
 
 
 def arguments_of_a_script_follow_two_dashes(place):
