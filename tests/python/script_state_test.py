@@ -109,6 +109,30 @@ def wrong(net, batch):
     net.slow._buffers["bias"] = torch.zeros(1)
     return value
 """, "the loss has put another tensor in the place of buffer slow.bias; it may be changed in place"),
+    "another parameter": (AVERAGED + """
+def wrong(net, batch):
+    net.slow.weight = torch.nn.Parameter(torch.zeros(4), requires_grad=False)
+    return loss(net, batch)
+""", "the loss has put another tensor in the place of parameter slow.weight; it may be changed in place"),
+    "another module": (AVERAGED + """
+def wrong(net, batch):
+    net.slow.inner = torch.nn.Module()
+    return loss(net, batch)
+""", "the loss has put another module in the place of slow.inner, which would differ from worker to worker"),
+    "another shape": (AVERAGED + """
+def wrong(net, batch):
+    net.slow.weight.data = torch.zeros(1)
+    return loss(net, batch)
+""", "the loss has made parameter slow.weight, which moves, torch.float32 (1,) on cpu; expected torch.float32 (4,) on cpu"),
+    "from infinity": (AVERAGED + """
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.slow.bias.fill_(float("inf"))
+def wrong(net, batch):
+    net.slow.bias.fill_(1.0)
+    return loss(net, batch)
+""", "the loss has moved an element of buffer slow.bias that was not finite (NaN or infinity)"),
     "frozen": ("""
 def wrong(net, batch):
     value = loss(net, batch)
@@ -132,6 +156,21 @@ def wrong(net, batch):
 }
 if os.environ.get("STARLING_TEST_TORCH"):
     IN_A_LOSS |= {
+        "in the graph": (AVERAGED + """
+def wrong(net, batch):
+    net.slow.bias.lerp_(net.bias, 0.5)
+    return loss(net, batch)
+""", "the loss has moved buffer slow.bias by what has a gradient, which makes it part of a graph"),
+        "parameter in the graph": (AVERAGED + """
+def wrong(net, batch):
+    net.slow.weight.lerp_(net.weight, 0.5)
+    return loss(net, batch)
+""", "the loss has moved parameter slow.weight by what has a gradient, which makes it part of a graph"),
+        "thawed": (AVERAGED + """
+def wrong(net, batch):
+    net.slow.weight.requires_grad_(True)
+    return loss(net, batch)
+""", "the loss has set requires_grad of parameter slow.weight to True"),
         "normed": (NORMED + """
 def wrong(net, batch):
     net.train()
@@ -430,6 +469,51 @@ train(averaged, metrics=["slow"], validation=build()[1], evaluate=evaluated, eva
         process.close()
 
 
+def what_a_loop_moves_between_two_passes_is_refused(place):
+    process = Process(written(place, "between.py", HEAD + AVERAGED + """
+job = starling.Job(build, steps=8, metrics=["slow"])
+for step in job:
+    for mb in step.mine:
+        value, metrics = averaged(job.net, mb.batch())
+        mb.done(value, **metrics)
+        moved(job.net)
+"""), elements=4 * BLOCK)
+    try:
+        process.passes(2)
+    except Raised as why:
+        require("parameter slow.weight was changed between two passes, of which the job would know nothing" in str(why), why)
+    else:
+        raise AssertionError("nothing was said")
+    finally:
+        process.close()
+
+
+def what_moves_may_be_given_other_memory_and_hold_what_is_not_finite(place):
+    """Also a trained parameter's memory, which nothing is written to then."""
+    head = HEAD + AVERAGED + """
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.slow.register_buffer("mask", torch.ones(2).fill_(-float("inf")))
+def given(net, batch):
+    net.slow.weight.data = net.weight.data
+    return loss(net, batch)
+train({loss}, metrics=[{metrics}])
+"""
+    weight, bias, slow_weight, slow_bias, mask = (i * BLOCK for i in range(5))
+    for loss, metrics in (("given", ""), ("averaged", "'slow'")):
+        process = Process(written(place, f"{loss}.py", head.replace("{loss}", loss).replace("{metrics}", metrics)), elements=5 * BLOCK)
+        try:
+            for old in (1.0, 5.0):
+                process.parameters[weight + 1], process.parameters[slow_weight + 1] = 3.0, old
+                ((_, _, gradient),) = process.passes(1)
+                made = 3.0 if loss == "given" else 0.75 * old + 0.25 * 3.0
+                require(gradient[slow_weight + 1] == old - made, (loss, old, gradient[slow_weight + 1]))
+                require(list(gradient[mask:mask + 2]) == [0.0, 0.0], "a mask that stands still moves")
+        finally:
+            process.close()
+
+
 def statistics_of_every_pass_are_refused(place):
     if not os.environ.get("STARLING_TEST_TORCH"):
         return
@@ -513,6 +597,8 @@ if __name__ == "__main__":
          statistics_that_stand_still_are_accepted,
          statistics_that_move_are_tensors_of_the_job,
          what_is_said_to_move_is_a_tensor_of_the_job,
+         what_a_loop_moves_between_two_passes_is_refused,
+         what_moves_may_be_given_other_memory_and_hold_what_is_not_finite,
          statistics_of_every_pass_are_refused,
          a_fork_of_the_script_does_not_hold_the_workers_socket,
          a_net_that_is_there_before_train_has_its_first_parameters)

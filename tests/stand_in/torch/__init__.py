@@ -126,6 +126,9 @@ class Tensor:
     def equal(self, other):
         return equal(self, other)
 
+    def masked_fill(self, truths, value):
+        return self._like(_memory(value if there else own for own, there in zip(self._memory, truths)), self.shape)
+
     def item(self):
         assert self.numel() == 1
         return self._memory[0]
@@ -355,6 +358,9 @@ class _Truths(list):
     def all(self):
         return False not in self
 
+    def __or__(self, other):
+        return _Truths(a or b for a, b in zip(self, other))
+
 
 def isfinite(tensor):
     return _Truths(map(math.isfinite, tensor._memory))
@@ -364,6 +370,11 @@ def frombuffer(memory, *, dtype, count=None, offset=0):
     assert dtype == float32
     count = (len(memory) - offset) // 4 if count is None else count
     return Tensor(memoryview(memory)[offset:offset + 4 * count].cast("f"), (count,))
+
+
+def eq(a, b):
+    """Of the bits, which is what views of int32 are asked for."""
+    return _Truths(x == y for x, y in zip(a._memory.cast("B").cast("i"), b._memory.cast("B").cast("i")))
 
 
 class Generator:

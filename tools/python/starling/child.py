@@ -553,7 +553,6 @@ class Server:
     def _proven(self, loss: float, metrics: Sequence[float]) -> float:
         assert self._first is not None
         gradients = [self._first.get(i) for i in range(len(self._parameters))]
-        gradients += map(self._proof.of_dense, self._statistics.gradients())
         self._first = self._step = None
         self._open = False
         self._fills = self._nan or math.isnan(loss)
@@ -562,6 +561,7 @@ class Server:
             if before != after:
                 raise self._changed(i, "" if self._versions[i] != self._parameters[i]._version else " through .data")
         self._kept.check()
+        gradients += map(self._proof.of_dense, self._statistics.gradients())
         check_ages(self._channel.script)
         self._channel.reply(self._proof.of_gradient(loss, metrics, gradients)
                             + self._proof.of_texts(self._channel.script))

@@ -149,12 +149,12 @@ def precision(net: nn.Module) -> str:
     if len(found) > 1:
         single, half = found[torch.float32], found[torch.bfloat16]
         raise Refused(f"{single} is torch.float32 and {half} is torch.bfloat16; expected one of the two for all that is trained"
-                      " (net.float(), net.bfloat16()); running statistics that move need torch.float32, and stand still in eval()"
-                      " of their module in build()")
+                      " (net.float(), net.bfloat16()); running statistics and what starling.moving() names need torch.float32,"
+                      " and those of a module in eval() in build() stand still")
     moving = statistics.of(net)
     if torch.bfloat16 in found and moving:
-        raise Refused(f"buffer {moving[0][0]} is torch.bfloat16, in which running statistics would stand still; expected"
-                      " torch.float32 (net.float()), or eval() of its module in build()")
+        raise Refused(f"{moving[0][0]} is torch.bfloat16, in which what a pass moves by less than a last bit would stand still;"
+                      " expected torch.float32 (net.float()), or running statistics in eval() of their module in build()")
     return "bf16" if torch.bfloat16 in found else "fp32"
 
 
@@ -171,7 +171,7 @@ def _refuse_shared_memory(net: nn.Module) -> None:
         return t.data_ptr(), t.data_ptr() + (last + 1) * t.element_size()
 
     own = [(p, f"parameter {name}") for name, p in parameters_of(net)]
-    own += [(b, f"buffer {name}") for name, b in statistics.of(net)]
+    own += [(t, f"{'parameter' if isinstance(t, nn.Parameter) else 'buffer'} {name}") for name, t in statistics.of(net)]
     trained = {id(t) for t, _ in own}
     others = [(p, f"parameter {name}") for name, p in net.named_parameters() if id(p) not in trained]
     others += [(b, f"buffer {name}") for name, b in net.named_buffers() if id(b) not in trained]
@@ -231,9 +231,11 @@ class Kept:
         self._modes = self._training()
         self._parameters = [(module._parameters, key, p, p is not None and p.requires_grad, f"{name}.{key}" if name else key)
                             for name, module in self._modules for key, p in module._parameters.items()]
-        moving = {id(t) for _, t in statistics.of(net)}
+        self._moves = moving = {id(t) for _, t in statistics.of(net)}
         self._moving = [(module._buffers, key, t, f"{name}.{key}" if name else key)
                         for name, module in self._modules for key, t in module._buffers.items() if id(t) in moving]
+        self._children = [(module._modules, key, child, f"{name}.{key}" if name else key)
+                          for name, module in self._modules for key, child in module._modules.items()]
         self._places = [(places, key, f"{kind} {name}.{key}" if name else f"{kind} {key}", name)
                         for name, module in self._modules
                         for kind, places in (("buffer", module._buffers), ("parameter", module._parameters))
@@ -246,8 +248,7 @@ class Kept:
         self._together = {device: (at, self._samples(at)) for device, at in self._elsewhere().items()}
         # Beside statistics torch counts passes, which nothing reads where there is a momentum.
         self._counters = [(module.num_batches_tracked, module.num_batches_tracked.clone())
-                          for _, module in self._modules
-                          if statistics.keeps(module) and module.num_batches_tracked is not None]
+                          for _, module in self._modules if statistics.counts(module)]
         # 0 times what is not finite is no number: such a batch writes it into statistics that stand still.
         self._still = [(t, t.clone()) for _, module in self._modules if statistics.keeps(module) and not module.momentum
                        for t in (module.running_mean, module.running_var)]
@@ -291,6 +292,10 @@ class Kept:
             self._known[i] = now
         return self._same_content(i)
 
+    def _refuse_graph(self, what: str) -> None:
+        raise Refused(f"{self.by} has moved {what} by what has a gradient, which makes it part of a graph that goes on from"
+                      " pass to pass; expected .detach(), or with torch.no_grad()")
+
     def check(self) -> None:
         """Raises Refused for what differs from what build() has made."""
         for counter, value in self._counters:
@@ -298,17 +303,25 @@ class Kept:
         for tensor, value in self._still:
             if not torch.isfinite(tensor).all():
                 tensor.copy_(value)
+        for children, key, child, name in self._children:
+            if children.get(key) is not child:
+                raise Refused(f"{self.by} has put another module in the place of {name}, which would differ from worker to"
+                              " worker; expected the modules that build() has made")
         for places, key, p, trained, name in self._parameters:
             now = places.get(key)
             if now is not p:
-                raise Refused(f"{self.by} has put another tensor in the place of parameter {name}; only the job's"
-                              " optimizer may change it")
+                raise Refused(f"{self.by} has put another tensor in the place of parameter {name}; "
+                              + ("it may be changed in place" if id(p) in self._moves else "only the job's optimizer may change it"))
             if p is not None and p.requires_grad != trained:
+                if id(p) in self._moves and not p.is_leaf:
+                    self._refuse_graph(f"parameter {name}")
                 raise Refused(f"{self.by} has set requires_grad of parameter {name} to {p.requires_grad}, which would"
                               " differ from worker to worker; say in build() what is trained")
         for places, key, tensor, name in self._moving:
             if places.get(key) is not tensor:
                 raise Refused(f"{self.by} has put another tensor in the place of buffer {name}; it may be changed in place")
+            if tensor.requires_grad:
+                self._refuse_graph(f"buffer {name}")
         same = self._as_they_were()
         for i, (before, after) in enumerate(zip(self._known, self._versions())):
             if before == after and i in same:
