@@ -3,7 +3,8 @@
     pip install torch safetensors lightning build/wheel/starling_elastic-*.whl
     WORKERS=3 python lightning_fit.py --out out
 
-Any worker may be lost at any time: the same model, and the same val_loss."""
+Any worker may be lost at any time: the same model, and the same val_loss. After fit() the module is the trained one, and
+out/model.safetensors has its state_dict: starling.load("out", module)."""
 
 import argparse
 import os
