@@ -415,6 +415,6 @@ def _nothing(*_, **__):
     return None
 
 
-set_num_threads = set_num_interop_threads = set_deterministic_debug_mode = _nothing
+set_num_threads = set_num_interop_threads = use_deterministic_algorithms = _nothing
 
 from . import backends, cuda, nn, optim, utils  # noqa: E402,F401

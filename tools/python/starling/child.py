@@ -174,7 +174,7 @@ class Server:
         torch.set_num_threads(1)
         torch.set_num_interop_threads(1)
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts
-        module.use_deterministic_algorithms("warn")
+        torch.use_deterministic_algorithms(True, warn_only=True)
         module.refuse_other_optimizers()
         check_texts(self._channel.script)  # of those that the script has imported meanwhile
         alive = module.parameters_alive()
@@ -211,7 +211,7 @@ class Server:
         if self._away:
             # With warn_only attention on a GPU has a backward pass that does not repeat itself. Without it, what has
             # no other one raises, with the operator's name.
-            module.use_deterministic_algorithms("error")
+            torch.use_deterministic_algorithms(True)
         # With deterministic algorithms torch fills memory that it takes with NaN, a part in twelve of a pass on a GPU. A
         # net whose first pass comes to no NaN reads no memory that nothing has written, and goes on without.
         self._fills, self._nan = True, False  # _nan: in a gradient of a proof

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
-import os
 import random
 import re
 import struct
@@ -54,16 +53,6 @@ def seed_everything_to_begin_with() -> None:
     with contextlib.suppress(ImportError):
         import numpy  # noqa: F401  seeded with the others
     seed_everything(0)
-
-
-def use_deterministic_algorithms(otherwise: str) -> None:
-    """As torch.use_deterministic_algorithms(True), which imports torch's compiler, seconds in each process; otherwise, where an
-    operator has none: "warn" or "error"."""
-    os.environ["TORCHINDUCTOR_DETERMINISTIC"] = "1"  # read when the compiler is imported
-    compiler = sys.modules.get("torch._inductor.config")
-    if compiler is not None:
-        compiler.deterministic = True  # type: ignore[attr-defined]
-    torch.set_deterministic_debug_mode(otherwise)
 
 
 def parameters_of(net: nn.Module) -> list[tuple[str, nn.Parameter]]:
