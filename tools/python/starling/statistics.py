@@ -20,8 +20,9 @@ def moving(module: "nn.Module") -> "nn.Module":
     trained, in place: an average of weights, a teacher that follows, a codebook. Returns the module.
 
     Each pass begins with those of its step, and the step's new ones are the mean of what its micro-batches have made of
-    them, with the same bits for any number of workers. They are in the trained model and in checkpoints, and each costs
-    the memory and the bytes of a trained parameter. What is added to the module later is not among them.
+    them, with the same bits for any number of workers. They are in the trained model and in checkpoints, have the memory
+    of trained parameters, and cost four bytes of messages for each element and micro-batch. What is added to the module
+    later is not among them.
 
     Raises ValueError for a parameter that is trained."""
     for name, p in module.named_parameters():
