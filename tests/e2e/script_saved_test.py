@@ -217,6 +217,30 @@ train(optimizer=starling.Elementwise(unsafe, moments=1))
     require(code == 0 and "has parameters that are not finite (NaN or infinity), in far\n" in said, f"{code}: {said[-2000:]}")
 
 
-main(parameters_that_are_no_numbers_are_said, a_checkpoint_of_a_script_becomes_a_model, an_earlier_runs_adapter_is_put_aside_with_its_model,
+AVERAGED = HEAD + """
+class Averaged(Net):
+    def __init__(self):
+        super().__init__()
+        self.slow = torch.nn.Module()
+        self.slow.register_buffer("bias", torch.zeros(1))
+        starling.moving(self.slow)
+"""
+
+
+def a_model_without_an_average_is_not_one_of_a_net_with(place):
+    """What the file lacks would stay as the net was made."""
+    script = written(place, "without.py", AVERAGED + """
+train()
+try:
+    starling.load(os.environ["OUT"], Averaged())
+except ValueError as why:
+    print("TOLD", why)
+""")
+    code, said = ended(script, OUT=place.path("out"))
+    require(code == 0 and "TOLD slow.bias, which starling.moving() names, is not in the model; " in said, f"{code}: {said[-2000:]}")
+
+
+main(a_model_without_an_average_is_not_one_of_a_net_with, parameters_that_are_no_numbers_are_said,
+     a_checkpoint_of_a_script_becomes_a_model, an_earlier_runs_adapter_is_put_aside_with_its_model,
      the_saved_model_has_what_is_not_trained_too, a_check_names_what_the_digest_does_not_cover_and_looks_at_it,
      a_name_with_a_comma_is_one_name, a_model_that_cannot_be_made_whole_is_said)

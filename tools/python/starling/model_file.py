@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
+from . import statistics
+
 MODEL = "model.safetensors"
 # Of safetensors, and how torch calls them; larger elements first.
 _DTYPES = {"F64": "float64", "I64": "int64", "U64": "uint64", "C64": "complex64", "F32": "float32", "I32": "int32",
@@ -77,6 +79,8 @@ def load(out: str, net: Any = None) -> "dict[str, Any]":
         wanted = {name for name, p in net.named_parameters() if p.requires_grad}
         for name in sorted(wanted - set(given)):
             raise ValueError(f"parameter {name}, which the net trains, is not in the model; {path}")
+        for name in (name for name, _ in statistics.of(net, named=True) if name not in given):
+            raise ValueError(f"{name}, which starling.moving() names, is not in the model; {path}")
         for name in net.load_state_dict(given, strict=False).unexpected_keys:
             raise ValueError(f"the net has no parameter {name}; {path}")
     return tensors

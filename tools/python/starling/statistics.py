@@ -67,11 +67,12 @@ def of_all_passes(module: "nn.Module") -> bool:
     return keeps(module) and module.momentum is None and isinstance(module, nn.modules.batchnorm._BatchNorm)
 
 
-def of(net: "nn.Module") -> "list[tuple[str, Any]]":
-    """Those that move, by their names in the state_dict, in the module's order; a tied parameter once."""
+def of(net: "nn.Module", named: bool = False) -> "list[tuple[str, Any]]":
+    """Those that move, by their names in the state_dict, in the module's order; a tied parameter once. named: only those
+    that moving() names."""
     found, tied = [], set()
     for name, module in net.named_modules():
-        for key in _of_module(module):
+        for key in _of_module(module) if getattr(module, _MOVES, False) or not named else ():
             tensor = module._buffers[key] if key in module._buffers else module._parameters[key]
             if key in module._buffers or id(tensor) not in tied:
                 found.append((f"{name}.{key}" if name else key, tensor))
