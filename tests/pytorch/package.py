@@ -212,13 +212,47 @@ print("digest", trained.digest)
     assert digests[0] == digests[1] != digests[2], digests
 
 
+def a_process_in_a_lost_ones_place_imports_no_compiler(folder):
+    """It has that of the process that it is forked from, unless the script says how a compiler is to be (TORCH..)."""
+    path = os.path.join(folder, "train.py")
+    text = """import os, sys, torch, starling
+
+THERE = "torch._inductor.config" in sys.modules
+
+def build():
+    with open(os.environ["OUT"] + "-seen", "a") as file:
+        file.write(f"{os.getpid()} {THERE} {torch.are_deterministic_algorithms_enabled()} {torch._inductor.config.deterministic}\\n")
+    return torch.nn.Linear(8, 1), torch.utils.data.TensorDataset(torch.ones(16, 8))
+
+def loss(net, batch):
+    loss.calls = getattr(loss, "calls", 0) + 1
+    if loss.calls == 6 and not os.path.exists(os.environ["OUT"] + "-died"):
+        open(os.environ["OUT"] + "-died", "w").close()
+        os._exit(7)
+    return net(batch[0]).square().mean()
+
+if __name__ == "__main__":
+    print("digest", starling.train(build, loss, steps=8, micro_batches=2, batch_size=4, workers=1, out=os.environ["OUT"]).digest)
+"""
+    for name, more, there in (("warm", "", "True"), ("named", "# TORCHINDUCTOR_CACHE_DIR\n", "False")):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text + more)
+        out = os.path.join(folder, name)
+        ended = subprocess.run([sys.executable, path], capture_output=True, text=True, env={**os.environ, "OUT": out})
+        assert ended.returncode == 0 and "another one takes its place" in ended.stderr, ended
+        with open(out + "-seen", encoding="utf-8") as file:
+            computing = {pid: seen for pid, *seen in map(str.split, file) if seen[1] == "True"}
+        assert list(computing.values()) == [[there, "True", "True"]] * 2, computing
+
+
 def main():
     failed = 0
     cases = (a_loop_of_ones_own_gives_the_same_bits, options_of_train_do_what_they_say,
              metrics_are_the_same_whoever_computes, resume_goes_on_from_a_checkpoint_to_the_same_bits, load_gives_what_was_trained,
              a_machine_joins_with_its_own_copy_of_the_script, what_ends_the_script_ends_the_job,
              what_is_trained_is_out_of_reach_of_functions_while_it_trains,
-             autocast_around_train_is_autocast_in_the_loss, the_distribution_has_a_name_of_its_own)
+             autocast_around_train_is_autocast_in_the_loss, a_process_in_a_lost_ones_place_imports_no_compiler,
+             the_distribution_has_a_name_of_its_own)
     for case in cases:
         try:
             with tempfile.TemporaryDirectory() as folder:

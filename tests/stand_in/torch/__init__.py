@@ -416,5 +416,6 @@ def _nothing(*_, **__):
 
 
 set_num_threads = set_num_interop_threads = use_deterministic_algorithms = _nothing
+are_deterministic_algorithms_enabled = is_deterministic_algorithms_warn_only_enabled = _nothing
 
 from . import backends, cuda, nn, optim, utils  # noqa: E402,F401

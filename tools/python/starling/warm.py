@@ -68,6 +68,17 @@ def do_imports(script: str, main: ModuleType) -> None:
         exec(compile(ast.Module([statement], []), script, "exec", dont_inherit=True), vars(main))
 
 
+def import_the_compiler(script: str) -> None:
+    """torch's, which use_deterministic_algorithms() imports: seconds, which every fork would spend by itself. Not where the
+    script names a variable of the environment that the compiler reads as it is imported."""
+    import torch
+
+    with open(script, "rb") as file:
+        if b"TORCH" not in file.read():
+            torch.use_deterministic_algorithms(torch.are_deterministic_algorithms_enabled(),
+                                               warn_only=torch.is_deterministic_algorithms_warn_only_enabled())
+
+
 def _of_this_process() -> "tuple[object, ...]":
     """What a fork shares with the process that it is forked from, or has not, where a process of its own has its own."""
     threads = len(os.listdir("/proc/self/task"))
@@ -90,6 +101,7 @@ def imported(script: Script) -> "ModuleType | None":
     packages above a module come before its first line. Raises what an import raises."""
     if script.module:
         return None
+    from .loaders import draw_from, drawn_from
     from .module import seed_everything_to_begin_with
 
     check_texts(script)
@@ -100,6 +112,9 @@ def imported(script: Script) -> "ModuleType | None":
     sys.modules["__main__"] = main
     before = _of_this_process()
     do_imports(script.path, main)
+    drawn = drawn_from()
+    import_the_compiler(script.path)
+    draw_from(drawn)
     return main if before[0] == 1 and _of_this_process() == before else None
 
 
