@@ -114,7 +114,6 @@ def a_data_loader_is_what_it_says(place):
 
 def what_a_job_cannot_have_of_it_is_refused(place):
     for given, size, line in (("batch_sampler=[[1]]", None, "the DataLoader has a batch_sampler, list"),
-                              ("shuffle=False", None, "the DataLoader has shuffle=False, but a job draws an order"),
                               ("batch_size=3", 4, "batch_size=4 and the DataLoader's batch_size=3 differ")):
         script = written(place, "refused.py", DATA + f"train(drawing, net, data=DataLoader(Drawn(), {given}), batch_size={size})\n")
         code, said = ended(script, READERS=place.path("refused"), OUT=place.path("refused-out"))

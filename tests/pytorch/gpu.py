@@ -18,9 +18,9 @@ import sys
 import cases
 
 NETS = """
-import os, sys
+import copy, os, sys
 import torch, starling
-from torch.utils.data import IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
 
 DEVICE, KIND, STEPS, LANES, SIZE = os.environ["DEVICE"], os.environ["KIND"], 24, 4, 8
 torch.manual_seed(1)
@@ -47,6 +47,8 @@ class Net(torch.nn.Module):
         self.drop = torch.nn.Dropout(0.1 if KIND in ("stream", "dropout") else 0.0)
         self.scale = torch.nn.Parameter(torch.ones(()))
         self.head = torch.nn.Linear(64, 1)
+        if KIND == "averaged":
+            self.average = starling.moving(copy.deepcopy(self.first).requires_grad_(False))
     def forward(self, x):
         x = torch.relu(self.norm(self.first(x.to(self.first.weight.dtype))))
         return self.head(x + self.drop(self.mix(x))) * self.scale
@@ -63,7 +65,13 @@ def build():
     return net.to(DEVICE)
 
 def loss(net, batch):
+    if KIND == "pinned" and torch.is_grad_enabled():
+        assert all(one.is_pinned() == (DEVICE == "cuda") for one in batch)
     x, y = (one.to(DEVICE) for one in batch)
+    if KIND == "averaged" and torch.is_grad_enabled():
+        with torch.no_grad():
+            for mean, p in zip(net.average.parameters(), net.first.parameters()):
+                mean.lerp_(p, 0.1)
     return ((net(x)[:, 0].float() - y) ** 2).mean()
 
 def nadam(net):
@@ -75,6 +83,8 @@ def sgd(net):
 
 if __name__ == "__main__":
     data = {"data": Drawn(), "shards": 6} if KIND == "stream" else {"data": TensorDataset(X[:192], Y[:192])}
+    if KIND == "pinned":
+        data = {"data": DataLoader(TensorDataset(X[:192], Y[:192]), SIZE, shuffle=True, num_workers=2, pin_memory=True)}
     if KIND == "best":
         data.update(validation=HELD, evaluate_every=4, best=lambda e: e.loss, checkpoint=os.environ["OUT"] + "-points", checkpoint_every=4)
     chosen = {"nadam": nadam, "sgd": sgd}.get(KIND, starling.AdamW(5e-3, warmup=0, floor=1.0))
@@ -138,6 +148,14 @@ def groups_of_sgd_with_momentum(folder):
 
 def an_update_of_ones_own_keeps_its_state_on_the_host(folder):
     nets(folder, "nadam", 0.9, ({"WORKERS": "2"},))
+
+
+def an_average_of_weights_moves(folder):
+    nets(folder, "averaged")
+
+
+def batches_of_loader_processes_are_pinned(folder):
+    nets(folder, "pinned")
 
 
 def the_best_evaluation_is_kept(folder):
@@ -283,7 +301,8 @@ def lora_of_a_bfloat16_model(folder):
 
 CASES = {bfloat16_nets_have_one_digest: (), some_parameters_in_bfloat16_and_some_frozen: (), dropout_draws_the_same_everywhere: (),
          streams_that_draw_on_the_gpu: (), groups_of_sgd_with_momentum: (), an_update_of_ones_own_keeps_its_state_on_the_host: (),
-         the_best_evaluation_is_kept: (), hugging_faces_trainer: ("transformers", "accelerate"), lightnings_trainer: ("lightning",),
+         batches_of_loader_processes_are_pinned: (), an_average_of_weights_moves: (), the_best_evaluation_is_kept: (),
+         hugging_faces_trainer: ("transformers", "accelerate"), lightnings_trainer: ("lightning",),
          lora_of_a_bfloat16_model: ("transformers", "peft")}
 
 

@@ -125,6 +125,18 @@ def in_mixed_precision_they_are_lightnings_too(folder):
     assert single != one, "precision changes nothing"
 
 
+def a_loader_that_does_not_shuffle_has_lightnings_order(folder):
+    """Of several steps in an epoch, each of which has the samples that it has in Lightning."""
+    text = MODULE.replace("< 6", "< 12").replace("shuffle=True", "shuffle=False")
+    found = []
+    for name, more in (("plain", {"PLAIN": "1"}), ("one", {"WORKERS": "1"}), ("three", {"WORKERS": "3"})):
+        written(folder, "module.py", text)
+        said_then = said(written(folder, "train.py", SCRIPT), SAMPLES="64", OUT=os.path.join(folder, name), **more)
+        found.append(json.loads(said_then[said_then.index("FOUND") + 6:].split("\n")[0]))
+    plain, one, three = found
+    assert one == three and len(one) == 5 + 3 * 6 and all(abs(a - b) < 1e-5 for a, b in zip(plain, one)), (plain, one, three)
+
+
 def an_epoch_is_lightnings_where_steps_do_not_divide_it(folder):
     """Ten batches and four of them in a step: an epoch has three steps, as in Lightning. A run that goes on has the means of
     its last epoch too, of which a process before was told a part."""
@@ -212,7 +224,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
 
     shuffled, held_out = module.loaders()
     samples, Own = module.data(0, 32), type("Own", (torch.utils.data.DataLoader,), {"__iter__": None})
-    part = torch.utils.data.DataLoader(samples, 8, sampler=torch.utils.data.RandomSampler(samples, num_samples=8))
+    part = torch.utils.data.DataLoader(samples, 8, sampler=torch.utils.data.distributed.DistributedSampler(samples, 2, 0))
     own = Own(samples, 8, shuffle=True)
     drawn = torch.utils.data.DataLoader(samples, 8, sampler=torch.utils.data.SubsetRandomSampler([1, 2]))
     rows = [({"precision": "16-mixed"}, module.Net, shuffled, "precision='16-mixed', which a job has not"),
@@ -231,7 +243,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             ({"num_nodes": 2}, module.Net, shuffled, "num_nodes=2,"),
             ({}, Legacy, shuffled, "Legacy has a validation_epoch_end() of its own"),
             ({}, module.Net, Turned(), "Turned has a on_after_batch_transfer() of its own"),
-            ({}, module.Net, part, "a RandomSampler with replacement or num_samples"),
+            ({}, module.Net, part, "the sampler is a DistributedSampler: leave it out"),
             ({}, module.Net, own, "Own is a DataLoader with an iteration of its own"),
             ({"held_out": drawn}, module.Net, shuffled, "validation is a DataLoader with a SubsetRandomSampler"),
             ({"max_epochs": None}, module.Net, shuffled, "neither max_steps= nor max_epochs="),
@@ -240,7 +252,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
             ({"max_epochs": 1.5}, module.Net, shuffled, "max_epochs=1.5, expected a whole number above 0"),
             ({"accumulate_grad_batches": 0}, module.Net, shuffled, "accumulate_grad_batches=0, expected a whole number above 0"),
             ({"accumulate_grad_batches": {0: 2}}, module.Net, shuffled, "accumulate_grad_batches={0: 2}, expected a whole number"),
-            ({}, module.Net, held_out, "has a SequentialSampler"), ({}, module.Net, [1, 2], "must be a torch.utils.data.DataLoader"),
+            ({}, module.Net, [1, 2], "must be a torch.utils.data.DataLoader"),
             ({}, Ending, shuffled, "Ending has a on_train_epoch_end() of its own"), ({}, Numbered, shuffled, "reads batch_idx"),
             ({}, Late, shuffled, "current_epoch is read by validation_step()"),
             ({}, Two, shuffled, "returns 2 optimizers"), ({}, Sum, shuffled, "reduce_fx='sum'"),
@@ -268,5 +280,6 @@ if __name__ == "__main__":
         print("skipped: there is no lightning here (pip install lightning)\n0 passed, 0 failed")
         sys.exit(0)
     sys.exit(run(what_a_job_has_not_is_refused_by_its_name, what_lightning_takes_from_the_environment_is_heeded,
-                 an_epoch_is_lightnings_where_steps_do_not_divide_it, losses_are_lightnings_and_bits_those_of_any_number_of_workers,
+                 an_epoch_is_lightnings_where_steps_do_not_divide_it, a_loader_that_does_not_shuffle_has_lightnings_order,
+                 losses_are_lightnings_and_bits_those_of_any_number_of_workers,
                  in_mixed_precision_they_are_lightnings_too))

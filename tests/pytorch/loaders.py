@@ -18,7 +18,7 @@ import time
 import cases
 
 SCRIPT = """
-import os, random, sys, time
+import itertools, os, random, sys, time
 import numpy, torch, starling
 from torch.utils.data import *
 
@@ -282,15 +282,11 @@ def the_end_of_all_leaves_no_loader_process(folder):
 
 
 REFUSED = {
-    "loader(sampler=WeightedRandomSampler([1.0] * 100, 100), shuffle=None)":
-        "the DataLoader has a WeightedRandomSampler, but which samples a micro-batch has is the job's to say: give a Dataset"
-        " that has each sample as often as it is to be taken, and shuffle=True",
-    "loader(sampler=SubsetRandomSampler(range(50)), shuffle=None)":
-        "give torch.utils.data.Subset(dataset, indices) and shuffle=True",
+    "loader(sampler=WeightedRandomSampler([1.0] * 99, 100), shuffle=None)": "Weighted has 99 weights, and the Dataset 100 samples",
+    "loader(sampler=itertools.repeat(1), shuffle=None)": "the sampler, a repeat, gives more than 1048576 samples for pass 0",
+    "loader(sampler=SubsetRandomSampler([100]), shuffle=None)": "the sampler, a SubsetRandomSampler, gives 100 for pass 0, expected",
     "loader(sampler=torch.utils.data.distributed.DistributedSampler(Data(), 2, 0), shuffle=None)":
         "leave it out, since each worker takes its own micro-batches",
-    "loader(sampler=RandomSampler(Data(), replacement=True), shuffle=None)": "a RandomSampler with replacement or num_samples",
-    "loader(shuffle=False)": "the DataLoader has shuffle=False",
     "DataLoader(Data(), batch_sampler=[[1, 2], [3]])":
         "the DataLoader has a batch_sampler, list, but a job makes its micro-batches: give batch_size= and shuffle= instead",
     "DataLoader(Data(), batch_size=None)": "the DataLoader has batch_size=None, expected the size of a micro-batch",
@@ -327,6 +323,45 @@ def few_open_files_change_no_bit(folder):
     more = f"dict(build=lambda: {FEW}, data=loader(num_workers=2, prefetch_factor=64))"
     said = run(folder, "few", MORE=more)
     assert cases.digest_in(said) == undisturbed(folder) and "loader process" not in said, said[-2000:]
+
+
+# Notes of each micro-batch its place and its samples.
+NOTED = SCRIPT.split("if __name__")[0] + """
+job = starling.Job(net, data=loader(shuffle=None, sampler=eval(os.environ["SAMPLER"]), num_workers=int(os.environ["LOADERS"])),
+                   recheck=0, **GIVEN)
+for step in job:
+    for mb in step.mine:
+        with open(os.environ["OUT"] + "-noted", "a") as file:
+            file.write(f"{6 * step.number + mb.number:08d}:{' '.join(map(str, mb.samples))}\\n")
+        batch = mb.batch()
+        assert batch["i"] == mb.samples
+        mb.done(loss(job.net, batch))
+print("RESULT digest", job.trained.digest)
+"""
+
+
+def drawn(folder, name, sampler, loaders, workers):
+    """The digest, and the numbers of all samples in the order of their micro-batches."""
+    digest = cases.digest_in(run(folder, name, text=NOTED, SAMPLER=sampler, LOADERS=loaders, WORKERS=workers))
+    with open(os.path.join(folder, name + "-noted"), encoding="utf-8") as file:
+        return digest, [int(word) for line in sorted(set(file)) for word in line.split(":")[1].split()]
+
+
+def samplers_of_torch_are_what_they_say(folder):
+    """For any number of workers and of loader processes. Of a job of 12 steps and 6 micro-batches of 8 samples."""
+    for number, (sampler, length, check) in enumerate((
+            ("WeightedRandomSampler([1.0 * (i % 2) for i in range(100)], 60)", 60, lambda one: all(i % 2 for i in one)),
+            ("WeightedRandomSampler([1.0 * (i < 40) for i in range(100)], 40, replacement=False)", 40,
+             lambda one: sorted(one) == list(range(40))),
+            ("SubsetRandomSampler(range(50), torch.Generator().manual_seed(9))", 50, lambda one: sorted(one) == list(range(50))),
+            ("RandomSampler(range(100), num_samples=30)", 30, lambda one: len(set(one)) == 30),
+            ("SequentialSampler(range(100))", 100, lambda one: one == list(range(100))))):
+        digest, samples = drawn(folder, f"{number}-one", sampler, "0", "1")
+        assert len(samples) == 12 * 6 * 8, sampler
+        passes = [samples[at:at + length] for at in range(0, len(samples) - length + 1, length)]
+        assert all(map(check, passes)) and (len({*map(tuple, passes)}) == 1) == sampler.startswith("Sequential"), f"{sampler}: {passes}"
+        found = drawn(folder, f"{number}-three", sampler, "1", "3")
+        assert found == (digest, samples), f"{sampler}: another digest, or other samples"
 
 
 def what_a_dataset_raises_is_told_as_without_loader_processes(folder):
@@ -431,7 +466,7 @@ def main():
     wanted = os.environ.get("ONLY", "").split(",")
     every = [every_number_of_processes_gives_the_same_bits, loader_processes_read_what_comes_next,
              a_data_loader_is_taken_as_it_is, held_out_data_are_read_ahead_too, what_a_loop_does_beside_its_batches_changes_no_bit, kills_change_no_bit,
-             the_end_of_all_leaves_no_loader_process, what_a_job_cannot_have_is_refused_in_one_line,
+             the_end_of_all_leaves_no_loader_process, what_a_job_cannot_have_is_refused_in_one_line, samplers_of_torch_are_what_they_say,
              few_open_files_change_no_bit, what_a_dataset_raises_is_told_as_without_loader_processes, batches_are_handed_over_just_as_they_are]
     return cases.run(*[one for one in every if wanted == [""] or one.__name__ in wanted], shared=True)
 

@@ -101,6 +101,22 @@ def losses_are_those_of_transformers_own_trainer(folder):
     assert all(abs(a - b) < 1e-4 for one, other in zip(*held_out) for a, b in zip(one, other)), held_out
 
 
+def the_order_is_that_of_transformers_sampler(folder):
+    """Of four steps in an epoch, each of which has the samples that it has there; a sampler that draws has one digest."""
+    base_of(folder, "llama")
+    text = written(folder, "text.txt", "".join(f"{i} green bottles, " * 2 for i in range(18))[:512])  # 32 samples of 16 tokens
+    how = dict(kind="llama", max_steps=12, lr_scheduler_type="constant", warmup_steps=0, logging_steps=1, train_sampling_strategy="sequential")
+    losses = []
+    for script, out in ((plain_script(folder), "plain"), (SCRIPT, "ours")):
+        said(script, *arguments(folder, os.path.join(folder, out), train_file=text, **how), WORKERS="2")
+        losses.append([loss for _, loss in logged(os.path.join(folder, out), "loss")])
+    furthest = max(abs(a - b) for a, b in zip(*losses))
+    assert len(losses[0]) == len(losses[1]) == 12 and furthest < 1e-4, (furthest, losses)
+    grouped = [logged(place, "loss") for place in (os.path.join(folder, f"grouped-{workers}") for workers in "13") if said(
+        SCRIPT, *arguments(folder, place, train_file=text, **{**how, "train_sampling_strategy": "group_by_length"}), WORKERS=place[-1])]
+    assert grouped[0] == grouped[1] and [loss for _, loss in grouped[0]] != losses[1], grouped
+
+
 def in_bf16_they_are_those_of_transformers_too(folder):
     """bf16=True is autocast: weights stay float32. A rounding to eight bits is one in 256 of a value."""
     base_of(folder, "llama")
@@ -194,7 +210,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
 
     class Sampling(Trainer):
         def _get_train_sampler(self, *_):
-            return [0, 1]
+            return [0, 999]
 
     def having(name, value):
         def made(**given):
@@ -207,7 +223,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
         return Trainer(model, args, None, train_dataset, *[None] * 6, (torch.optim.SGD(model.parameters()), None))
 
     held = [{"x": torch.ones(4), "labels": torch.ones(1)}] * 3
-    rows = [({}, None, Sampling, "Sampling has a _get_train_sampler() of its own"),
+    rows = [({}, None, Sampling, "the sampler, a list, gives 999 for pass 0, expected numbers of samples"),
             ({}, None, having("loss_is_scaled_for_ga", True), "loss_is_scaled_for_ga=True, but a step's loss is the mean over its micro-batches"),
             ({}, None, having("optimizer", torch.optim.SGD([torch.zeros(1)])), "the Trainer has optimizer, but the optimizer is the job's"),
             ({}, None, by_place, "the Trainer has optimizer, but the optimizer is the job's"),
@@ -529,6 +545,6 @@ if __name__ == "__main__":
                  a_subclass_has_its_loss_its_collator_and_callbacks_that_read,
                  what_a_callback_asks_and_a_job_cannot_is_refused, a_run_that_goes_on_tells_of_all_steps,
                  a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,
-                 losses_are_those_of_transformers_own_trainer, in_bf16_they_are_those_of_transformers_too,
+                 losses_are_those_of_transformers_own_trainer, the_order_is_that_of_transformers_sampler, in_bf16_they_are_those_of_transformers_too,
                  the_state_that_is_saved_is_that_of_transformers_own_trainer, the_rate_is_transformers_linear_one_step_later,
                  any_number_of_workers_gives_one_model_also_through_kills))

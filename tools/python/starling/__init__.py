@@ -30,12 +30,13 @@ from .model_file import load
 from .formula import select
 from .optimizers import SGD, Adam, AdamW, Elementwise, Schedule
 from .records import CheckpointRecord, EpochRecord, EvaluationRecord, StepEvent, StepRecord
+from .sampling import Grouped, Weighted
 from .statistics import moving
 
 __version__ = "0.1.0"
 __all__ = [
-    "Adam", "AdamW", "CheckpointRecord", "Elementwise", "EpochRecord", "EvaluationRecord", "Failed", "Job", "MicroBatch", "SGD", "Schedule",
-    "Step", "StepEvent", "StepRecord", "Trained", "join", "load", "moving", "select", "train",
+    "Adam", "AdamW", "CheckpointRecord", "Elementwise", "EpochRecord", "EvaluationRecord", "Failed", "Grouped", "Job", "MicroBatch", "SGD", "Schedule",
+    "Step", "StepEvent", "StepRecord", "Trained", "Weighted", "join", "load", "moving", "select", "train",
 ]
 
 

@@ -23,7 +23,7 @@ import traceback
 from types import ModuleType
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from . import validation
+from . import sampling, validation
 from .feed import Feed
 from .model_file import own_names
 from .order import Coming, Order
@@ -182,6 +182,7 @@ class Server:
         self.net, self.data = self._made(self._channel.seed)
         taken = feed.taken
         self._collate = taken.collate or torch.utils.data.default_collate
+        self._sampler = taken.sampler
         self._validation = held_out
         self._held_out: Any = None
         if held_out is not None:
@@ -208,6 +209,7 @@ class Server:
         self._views: list[tuple[Any, Any]] = []  # of what a pass computes with and its gradient, by tensor
         self._away = any(p.device.type != "cpu" for _, p in self._trained)
         self._copied = self._away or any(p.dtype != torch.float32 for _, p in self._trained)
+        self._pins = feed.taken.pins and any(t.device.type == "cuda" for _, t in self._trained)
         if self._away:
             # With warn_only attention on a GPU has a backward pass that does not repeat itself. Without it, what has
             # no other one raises, with the operator's name.
@@ -227,7 +229,8 @@ class Server:
         self._imported = 0  # modules, when their files were last looked at
         for i, p in enumerate(self._parameters):
             p.register_post_accumulate_grad_hook(self._keep(i))
-        self._order = Order(len(self.data), feed.micro_batches, self._channel.size)
+        self._order = Order(len(self.data), feed.micro_batches, self._channel.size) if taken.sampler is None else \
+            sampling.Sampled(taken.sampler, feed.micro_batches, self._channel.size)
         # Before any sample is read here: what a Dataset opens then is each process's own.
         every, batches = (1, 0) if held_out is None else held_out.batches(len(self._held_out), self._channel.size)
         self._loaders = loaders.Loaders(
@@ -267,7 +270,9 @@ class Server:
         if self._held_out is not None:
             data = self._proof.with_held_out(data, self._proof.of_data(self._held_out, self._collate, self._channel.size,
                                                                        self._seed_sample), len(self._held_out))
-        parts = [struct.pack("<Q", len(self.data)), self._proof.with_untrained(data, self.net)]
+        if self._sampler is not None:
+            data = self._proof.with_sampler(data, self._sampler.digest())
+        parts = [struct.pack("<Q", self._order.samples), self._proof.with_untrained(data, self.net)]
         versions = self._module.versions_text().encode()
         parts += [struct.pack("<I", len(versions)), versions, struct.pack("<I", len(texts))]
         for text in texts:
@@ -279,13 +284,16 @@ class Server:
         self._module.seed_everything(0, number)
 
     def _read(self, number: int) -> bytes:
-        """The digest of a batch of the data; nothing where they cannot be compared, one byte where the Dataset raises,
-        which the pass that wants the sample tells: the batch is read again later. Raises Refused."""
+        """The digest of a batch of the data, of the batches that a pass over them has; where a pass has fewer than there
+        are, of several. Nothing where they cannot be compared, one byte where the Dataset raises, which the pass that wants
+        the sample tells: the batch is read again later. Raises Refused."""
         how = self._collate, self._channel.size, self._seed_sample
+        there, of_pass = (-(-samples // self._channel.size) for samples in (len(self.data), self._order.samples))
+        batches = range(number, there, of_pass)
         try:
-            digest = self._proof.of_batch(self.data, number, *how)
-            if digest:
-                self._proof.check_unchanged(self.data, number, *how, self._drawn)
+            digest = self._proof.of_batches(self.data, batches, *how)
+            for one in batches if digest else ():
+                self._proof.check_unchanged(self.data, one, *how, self._drawn)
             return digest
         except Refused:
             raise
@@ -389,6 +397,8 @@ class Server:
                 self._first = {} if kind == b"v" else None  # of the net as build() made it, before it has memory
                 seed, step, m, count = struct.unpack_from("<QQII", rest)
                 samples = struct.unpack_from(f"<{count}Q", rest, 24)
+                if self._sampler is not None:
+                    samples = self._order.of(seed, step, m)
                 self._before(seed, step, m)
                 if kind == b"p" and self._loaders is not None:
                     self._loaders.asked(seed, step, m)
@@ -467,13 +477,19 @@ class Server:
         return Refused(why)
 
     def batch(self, samples: Sequence[int], held_out: bool = False) -> Any:
-        if self._loaders is None:
-            return self._read_batch(samples, held_out)
-        there, batch = self._loaders.batch(samples)
+        there, batch = (False, None) if self._loaders is None else self._loaders.batch(samples)
         if not there:
             begun = time.perf_counter()
             batch = self._read_batch(samples, held_out)
-            self._loaders.took(time.perf_counter() - begun)
+            if self._loaders is not None:
+                self._loaders.took(time.perf_counter() - begun)
+        return self._pinned(batch) if self._pins else batch
+
+    def _pinned(self, batch: Any) -> Any:
+        """As a DataLoader with pin_memory gives it. What cannot be pinned (a tensor that is on the GPU by then, or where the
+        host's memory has no more to pin) stays: the values are the same."""
+        with contextlib.suppress(RuntimeError):
+            return self._torch.utils.data._utils.pin_memory.pin_memory(batch)
         return batch
 
     def _read_batch(self, samples: Sequence[int], held_out: bool) -> Any:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterator, Optional
 
+from . import sampling
+from .sampling import Sampler
 from .script import Refused
 
 BATCH = 8   # samples of a micro-batch, where nothing is said
 AHEAD = 2   # micro-batches that each loader process has in hand, as torch's prefetch_factor
 AHEAD_MAX = 64
 _SUBSET = "SubsetRandomSampler"
-_INSTEAD = {
-    "DistributedSampler": "leave it out, since each worker takes its own micro-batches",
-    _SUBSET: "give torch.utils.data.Subset(dataset, indices) and shuffle=True",
-    "WeightedRandomSampler": "give a Dataset that has each sample as often as it is to be taken, and shuffle=True"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,12 @@ class Taken:
     begin: "Optional[Callable[[int], Any]]" = None  # worker_init_fn
     remarks: "tuple[str, ...]" = ()  # for people
     streamed: bool = False  # of an IterableDataset
+    pins: bool = False      # batches are in pinned memory, where the net is on a GPU
+    sampler: "Optional[Sampler]" = None  # None: each pass has each sample once, in a drawn order
+
+    def samples_of(self, data: Any) -> int:
+        """Of a pass over the data."""
+        return len(data) if self.sampler is None else self.sampler.length
 
     def begun(self) -> None:
         """To be called in each process that reads samples, before it does."""
@@ -39,7 +43,7 @@ class Taken:
 class Feed:
     """build       () -> (net, data), or the net alone where `data` are given
     data        a Dataset, a DataLoader, or a function that gives one
-    collate, batch_size, num_workers, shards  as given to train(); None: nothing was said"""
+    collate, batch_size, num_workers, shards, sampler  as given to train(); None: nothing was said"""
 
     build: "Callable[[], Any]"
     data: Any = None
@@ -48,6 +52,7 @@ class Feed:
     num_workers: Optional[int] = None
     micro_batches: int = 1
     shards: Optional[int] = None
+    sampler: Any = None
     taken: "Taken" = field(default_factory=lambda: Taken())  # by made()
 
     def made(self) -> "tuple[Any, Any]":
@@ -65,7 +70,7 @@ class Feed:
                 raise Refused("build() returns a tuple, expected the nn.Module alone where data= is given")
             if isinstance(data, type) or callable(data) and not hasattr(data, "__getitem__"):
                 data = data()
-        self.taken = Taken(self.collate, self.batch_size or BATCH, self.num_workers or 0)
+        self.taken = Taken(self.collate, self.batch_size or BATCH, self.num_workers or 0, pins=bool(self.num_workers))
         loader = data if isinstance(data, DataLoader) else None
         samples = data if loader is None else loader.dataset
         if isinstance(samples, IterableDataset):
@@ -73,19 +78,25 @@ class Feed:
         if self.shards is not None:
             raise Refused(f"shards={self.shards} is said of a {_named(samples)}, which is no"
                           " IterableDataset: leave it out")
-        return net, data if loader is None else self._of_loader(loader)
+        if loader is not None:
+            return net, self._of_loader(loader)
+        if self.sampler is not None:
+            self.taken = replace(self.taken, sampler=sampling.of(self.sampler, len(data)))
+        return net, data
 
     def _streams(self, data: Any, loader: Any) -> Any:
         """Of an IterableDataset, which may be given in a DataLoader."""
         from .streams import Streams
 
+        if self.sampler is not None:
+            raise Refused(f"sampler= is said of a {_named(data)}, an IterableDataset, whose samples have no numbers: leave it out")
         if self.shards is None:
             raise Refused(f"{_named(data)} is an IterableDataset, whose samples have no numbers; give a map-style Dataset with"
                           " __len__ and __getitem__, or say how many shards it has (shards=)")
         if loader is not None:
             self._check_batches(loader)
             self.taken = Taken(self.collate or loader.collate_fn, loader.batch_size,
-                               loader.num_workers if self.num_workers is None else self.num_workers)
+                               loader.num_workers if self.num_workers is None else self.num_workers, pins=loader.pin_memory)
         if self.taken.loaders:
             raise Refused(f"num_workers={self.taken.loaders} with shards=: the process that computes reads an IterableDataset"
                           " itself, as yet; expected num_workers=0")
@@ -122,26 +133,21 @@ class Feed:
             raise Refused("collate= and the DataLoader's collate_fn differ: say it in one of them")
 
     def _of_loader(self, loader: Any) -> Any:
-        from torch.utils.data import RandomSampler, SequentialSampler
+        from torch.utils.data import SequentialSampler
 
         data: Any = loader.dataset
         self._check_batches(loader)
-        sampler = loader.sampler
-        if type(sampler) is SequentialSampler:
-            raise Refused("the DataLoader has shuffle=False, but a job draws an order of the samples for each pass, from"
-                          " seed=: give shuffle=True")
-        if type(sampler) is not RandomSampler:
-            cure = _INSTEAD.get(type(sampler).__name__, "give shuffle=True")
-            raise Refused(f"the DataLoader has a {_named(sampler)}, but which samples a micro-batch has is the job's to say:"
-                          f" {cure}")
-        if sampler.replacement or sampler.num_samples != len(data):
-            raise Refused("the DataLoader has a RandomSampler with replacement or num_samples, but a job takes each sample"
-                          " once in each pass: give shuffle=True")
+        drawn = sampling.of(loader.sampler, len(data))
+        if self.sampler is not None:
+            if drawn is not None and type(loader.sampler) is not SequentialSampler:
+                raise Refused(f"sampler= and the DataLoader's {_named(loader.sampler)} differ: say it in one of them")
+            drawn = sampling.of(self.sampler, len(data))
         self.taken = Taken(
             self.collate or loader.collate_fn, loader.batch_size,
             loader.num_workers if self.num_workers is None else self.num_workers,
             min(AHEAD_MAX, loader.prefetch_factor or AHEAD), loader.worker_init_fn,
-            tuple(self._remarks(loader, len(data))))
+            tuple(self._remarks(loader, len(data) if drawn is None else drawn.length)),
+            pins=loader.pin_memory, sampler=drawn)
         return data
 
     @staticmethod
@@ -151,6 +157,8 @@ class Feed:
                    f" another without a short batch, and drop_last={loader.drop_last} changes nothing")
         if loader.generator is not None:
             yield "the DataLoader's generator is not used: seed= decides the order of the samples"
+        if getattr(loader.sampler, "generator", None) not in (None, loader.generator):
+            yield f"the generator of the DataLoader's {_named(loader.sampler)} is not used: seed= decides what is drawn"
 
 
 def held_out_of(data: Any, taken: Taken) -> Any:
@@ -174,7 +182,8 @@ def held_out_of(data: Any, taken: Taken) -> Any:
         raise Refused("validation is a DataLoader with a worker_init_fn, and processes that read samples call that of the data"
                       f" alone: {cure}")
     if type(data.sampler) is not SequentialSampler or len(data.sampler) != len(samples):
-        cure = _INSTEAD[_SUBSET].replace("True", "False") if _named(data.sampler) == _SUBSET else "give shuffle=False"
+        cure = "give torch.utils.data.Subset(dataset, indices) and shuffle=False" if _named(data.sampler) == _SUBSET else \
+            "give shuffle=False"
         raise Refused(f"validation is a DataLoader with a {_named(data.sampler)}, but all held-out samples are taken in their"
                       f" order: {cure}")
     if data.collate_fn is not (taken.collate or default_collate):

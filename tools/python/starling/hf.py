@@ -46,7 +46,7 @@ _MAPPED = {"output_dir", "per_device_train_batch_size", "gradient_accumulation_s
            "adam_epsilon", "max_grad_norm", "seed", "save_strategy", "save_steps", "save_total_limit", "logging_steps",
            "logging_strategy", "logging_first_step", "resume_from_checkpoint", "dataloader_drop_last", "eval_strategy",
            "eval_steps", "eval_on_start", "per_device_eval_batch_size", "metric_for_best_model", "greater_is_better",
-           "load_best_model_at_end", "dataloader_num_workers", "bf16"}
+           "load_best_model_at_end", "dataloader_num_workers", "bf16", "train_sampling_strategy", "group_by_length", "length_column_name"}
 # Read by what the Trainer does itself, in __init__, compute_loss() and evaluate(), or of no effect on what is trained.
 _OTHERS = {"label_smoothing_factor", "label_names", "remove_unused_columns", "full_determinism", "use_cpu", "use_cache",
            "average_tokens_across_devices", "skip_memory_metrics", "disable_tqdm", "report_to", "run_name", "project",
@@ -59,7 +59,7 @@ _OTHERS = {"label_smoothing_factor", "label_names", "remove_unused_columns", "fu
 # What a subclass, or a Trainer that was made, may not have of its own: Starling does it.
 _NOT_OWN = ("training_step", "create_optimizer", "create_scheduler", "create_optimizer_and_scheduler",
             "get_train_dataloader", "get_optimizer_cls_and_kwargs", "_inner_training_loop", "_run_epoch",
-            "_prepare_for_training", "_get_train_sampler", "get_batch_samples", "_get_num_items_in_batch", "_clip_grad_norm",
+            "_prepare_for_training", "get_batch_samples", "_get_num_items_in_batch", "_clip_grad_norm",
             "_get_grad_norm", "_get_learning_rate", "_maybe_log_save_evaluate", "_save_checkpoint", "_load_best_model")
 
 
@@ -287,7 +287,7 @@ class Trainer(transformers.Trainer):
             optimizer=AdamW(args.learning_rate, warmup, floor, (args.adam_beta1, args.adam_beta2), args.adam_epsilon,
                             args.weight_decay),
             schedule=schedule, clip=args.max_grad_norm or 0.0,
-            seed=args.seed, out=args.output_dir, collate=self._data()[1], metrics=[FLOS])
+            seed=args.seed, out=args.output_dir, collate=self._data()[1], metrics=[FLOS], sampler=self._get_train_sampler())
         if args.dataloader_num_workers:
             given["num_workers"] = args.dataloader_num_workers
         if plan.every:

@@ -101,7 +101,8 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
             print(f"starling: {remark}", file=sys.stderr)
         net, data = _made(feed, init, options.seed)
         options.batch_size = feed.taken.batch_size
-        counted = options.count(len(data))
+        options.samples = feed.taken.samples_of(data)
+        counted = options.count(options.samples)
         options.settle(net)
         held_out = None
         if options.validation is not None:
@@ -263,7 +264,7 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
           evaluate_metrics: "Optional[Sequence[str]]" = None,
           on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None, data: Any = None,
           num_workers: Optional[int] = None, best: "Optional[Callable[[EvaluationRecord], Any]]" = None,
-          shards: Optional[int] = None) -> Trained:
+          shards: Optional[int] = None, sampler: Any = None) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
@@ -278,6 +279,9 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
                 while get_worker_info() has id=i and num_workers=shards; it belongs to micro-batch i mod `micro_batches` of
                 each step, which reads its shards in turn, pass after pass. The dataset needs an `identity`, and should have
                 `shard_sizes`, samples of each shard; another number is another training
+    sampler     which samples a pass over the data has, and in which order: starling.Weighted(..), starling.Grouped(..), or a
+                function (number of the pass, 0 is the first) -> numbers of samples, as many for each pass, the same each time that
+                it is asked; default: the DataLoader's, else each sample once in an order that is drawn for each pass
     loss        (net, batch) -> the micro-batch's mean loss, a tensor with one element; or that and a dict of
                 the numbers that `metrics` names
     steps       a step is the sum of exactly `micro_batches` micro-batches of `batch_size` samples (default: of the
@@ -348,7 +352,7 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
 
     Raises Failed (a SystemExit) with the command's exit code; what went wrong was said in one line.
     """
-    call, feed = Call(), Feed(build, data, collate, batch_size, num_workers, micro_batches, shards)
+    call, feed = Call(), Feed(build, data, collate, batch_size, num_workers, micro_batches, shards, sampler)
     worker = child.channel()
     if worker is not None:
         if not call.is_the_jobs(worker.script):
@@ -449,9 +453,9 @@ class Job:
                  evaluate_metrics: "Optional[Sequence[str]]" = None,
                  on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None, data: Any = None,
                  num_workers: Optional[int] = None, best: "Optional[Callable[[EvaluationRecord], Any]]" = None,
-                 shards: Optional[int] = None) -> None:
+                 shards: Optional[int] = None, sampler: Any = None) -> None:
         self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate, best)
-        self._feed = Feed(build, data, collate, batch_size, num_workers, micro_batches, shards)
+        self._feed = Feed(build, data, collate, batch_size, num_workers, micro_batches, shards, sampler)
         self._init, self._call = init, Call()
         self._options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
                                  checkpoint, checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck,

@@ -194,9 +194,6 @@ class Trainer:
         if isinstance(self._loader.dataset, torch.utils.data.IterableDataset):
             raise Refused(f"the DataLoader that is trained on has a {type(self._loader.dataset).__name__}, an IterableDataset, whose"
                           " passes have no length: starling.train(shards=) takes one")
-        if not isinstance(self._loader.sampler, torch.utils.data.RandomSampler):
-            raise Refused(f"the DataLoader that is trained on has a {type(self._loader.sampler).__name__}, and a job an order of"
-                          " its own, in which each pass has all samples: shuffle=True")
         self._of_epoch = of_epoch = -(-len(self._loader) // self.accumulate_grad_batches)
         steps = min([n for n in (self.max_steps, (self.max_epochs or 0) * of_epoch) if n > 0], default=0)
         if not steps:

@@ -196,6 +196,7 @@ class Options:
     epochs: Optional[float] = None  # instead of steps
     validation: Optional[Validation] = None
     held_out: int = 0  # samples of it, when it was opened
+    samples: int = 0  # of a pass, where they are not those of the data
     schedule: Any = None
     groups: Any = None
     clip: Optional[float] = None
@@ -333,7 +334,7 @@ class Options:
             "job": {"name": name_of(script), "seed": self.seed, "steps": self.steps if end is None else end,
                     "micro_batches": self.micro_batches, "sequences": self.batch_size,
                     "replicas": self.replicas, "isa": self.isa, **half},
-            "model": {"kind": "python", "script": script.path, "samples": len(data),
+            "model": {"kind": "python", "script": script.path, "samples": self.samples or len(data),
                       "tensors": module.tensor_texts(net),
                       **_chosen(patience_s=patience_s, metrics=list(self.metrics), module=script.module, arguments=script.arguments,
                                 text=script.text, call=script.call, at=script.at, earlier=script.earlier,

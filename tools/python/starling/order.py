@@ -70,7 +70,10 @@ class Order:
             first = (m - self.micro_batches) * self.size
             return tuple(range(first, first + self.size))
         first = (step * self.micro_batches + m) * self.size
-        places = range(first, first + self.size)
+        return self.drawn(seed, range(first, first + self.size))
+
+    def drawn(self, seed: int, places: range) -> "tuple[int, ...]":
+        """The samples at places of the endless sequence of passes."""
         return tuple(_block(seed, place // BLOCK, self.samples)[place % BLOCK] for place in places)
 
 

@@ -60,14 +60,16 @@ def of_samples(data: Any, numbers: "Sequence[int]", collate: "Callable[[list[Any
     return digest.bytes()
 
 
-def of_batch(data: Any, number: int, collate: "Callable[[list[Any]], Any]", size: int,
-             seed: "Callable[[int], None]") -> bytes:
-    """Of batch `number` of all samples in their order, with its number; nothing where of_data() has seen all."""
+def of_batches(data: Any, batches: "Sequence[int]", collate: "Callable[[list[Any]], Any]", size: int,
+               seed: "Callable[[int], None]") -> bytes:
+    """Of these of all samples in their order, with their numbers; nothing where of_data() has seen all."""
     if getattr(data, "identity", None) is not None or len(data) <= DRAWN:
         return b""
-    first = number * size
-    numbers = range(first, min(first + size, len(data)))
-    return Digest().take(number).take(of_samples(data, numbers, collate, size, seed)).bytes()
+    digest = Digest()
+    for number in batches:
+        first = number * size
+        digest.take(number).take(of_samples(data, range(first, min(first + size, len(data))), collate, size, seed))
+    return digest.bytes()
 
 
 def check_unchanged(data: Any, number: int, collate: "Callable[[list[Any]], Any]", size: int,
@@ -112,6 +114,11 @@ def identity_of(data: Any) -> "str | bytes | int":
         raise Refused(f"the identity of {type(data).__name__} must be a text, bytes or a whole number, is a"
                       f" {type(value).__name__}")
     return value
+
+
+def with_sampler(data: bytes, sampler: bytes) -> bytes:
+    """The digest of the data, and of what draws samples of them."""
+    return Digest().take(data).take("sampler").take(sampler).bytes()
 
 
 def with_held_out(data: bytes, held_out: bytes, count: int) -> bytes:

@@ -39,6 +39,9 @@ class SequentialSampler:
     def __len__(self):
         return len(self.data_source)
 
+    def __iter__(self):
+        return iter(range(len(self.data_source)))
+
 
 class RandomSampler(SequentialSampler):
     def __init__(self, data_source, replacement=False, num_samples=None, generator=None):
@@ -47,6 +50,17 @@ class RandomSampler(SequentialSampler):
 
     def __len__(self):
         return self.num_samples
+
+
+class WeightedRandomSampler:
+    def __init__(self, weights, num_samples, replacement=True, generator=None):
+        self.weights, self.num_samples, self.replacement, self.generator = weights, num_samples, replacement, generator
+
+    def __len__(self):
+        return self.num_samples
+
+    def __iter__(self):
+        raise NotImplementedError
 
 
 class BatchSampler:
@@ -60,6 +74,7 @@ class DataLoader:
                  pin_memory=False, drop_last=False, worker_init_fn=None, prefetch_factor=None, generator=None):
         self.dataset, self.num_workers, self.worker_init_fn, self.generator = dataset, num_workers, worker_init_fn, generator
         self.batch_size, self.drop_last, self.prefetch_factor = None if batch_sampler else batch_size, drop_last, prefetch_factor
+        self.pin_memory = pin_memory
         self.sampler = sampler or (RandomSampler if shuffle else SequentialSampler)(dataset)
         self.batch_sampler = batch_sampler or BatchSampler()
         self.collate_fn = collate_fn or default_collate

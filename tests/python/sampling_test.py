@@ -1,0 +1,128 @@
+"""Which samples a pass over the data has where a job was told so: by weights, by lengths, or by a function of the pass."""
+import collections
+import itertools
+import os
+import random
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(os.path.dirname(HERE), "e2e")]
+
+from harness import SOURCE, main, require  # noqa: E402
+
+sys.path[:0] = [os.path.join(SOURCE, "tools", "python")]
+sys.path += [] if os.environ.get("STARLING_TEST_TORCH") else [os.path.join(SOURCE, "tests", "stand_in")]
+
+import torch  # noqa: E402
+
+from starling import Grouped, Weighted, sampling  # noqa: E402
+from starling.script import Refused  # noqa: E402
+
+
+def passes(sampler, count, size=4, seed=7):
+    return [sampler.at(seed, range(n * sampler.length, (n + 1) * sampler.length), size) for n in range(count)]
+
+
+def raised(kind, call):
+    try:
+        call()
+    except kind as why:
+        return str(why)
+    raise AssertionError(f"nothing was raised, expected {kind.__name__}")
+
+
+def samples_are_drawn_as_often_as_their_weights_say(place):
+    weights = [1.0, 0.0, 2.0, 3.0, 0.0]
+    sampler = Weighted(weights)
+    found = collections.Counter(sampler.at(7, range(60000), 4))
+    for i, weight in enumerate(weights):
+        require(abs(found[i] - 10000 * weight) <= 300, f"sample {i} of weight {weight}: {found[i]} times of 60000")
+    require(set(found) == {0, 2, 3}, str(found))
+    # The numbers are the same in every release and on every machine.
+    first = sampler.at(7, range(16), 4)
+    require(first == [3, 3, 0, 0, 3, 3, 2, 2, 3, 2, 3, 2, 3, 2, 0, 3], str(first))
+    require(first != sampler.at(8, range(16), 4), "another seed draws the same")
+
+
+def a_pass_of_weights_has_as_many_samples_as_were_said(place):
+    require(Weighted([1, 1, 1]).length == 3 and Weighted([1, 1, 1], 10).length == 10, "other lengths")
+    require(Weighted(torch.ones(4)).length == 4, "of a tensor")
+    for given, line in ((([],), "weights must have a finite sum above 0"), (([0.0, 0.0],), "weights must have a finite sum above 0"),
+                        (([1.0, -1.0],), "weights must be finite numbers from 0 on, the one of sample 1 is -1.0"),
+                        (([float("nan")],), "the one of sample 0 is nan"), (([1e308, 1e308],), "a finite sum above 0"),
+                        (([[1.0]],), "weights must be numbers, one for each sample"),
+                        ((["many"],), "weights must be numbers, one for each sample"),
+                        (([1.0], 0), "samples=0, expected a whole number from 1 on"),
+                        (([1.0], 2.5), "samples=2.5, expected a whole number from 1 on")):
+        said = raised(ValueError, lambda: Weighted(*given))
+        require(line in said, f"{given}: {said}")
+    said = raised(Refused, lambda: sampling.of(Weighted([1, 2]), 3))
+    require(said == "Weighted has 2 weights, and the Dataset 3 samples; expected one for each", said)
+
+
+def micro_batches_of_a_grouped_pass_have_like_lengths(place):
+    lengths = random.Random(3).choices(range(500), k=203)
+    for size, pool in ((4, 10), (4, 1000), (7, 3), (1, 5), (300, 2)):
+        sampler = Grouped(lengths, pool)
+        found = passes(sampler, 3, size)
+        for one in found:
+            require(sorted(one) == list(range(203)), f"a pass of {size} and {pool} is not each sample once")
+        require(found[0] != found[1], "two passes are the same")
+        if (size, pool) == (4, 10):  # also where a micro-batch has the last of one pass and the first of the next
+            flat = [lengths[i] for one in found for i in one]
+            spread = [max(flat[at:at + 4]) - min(flat[at:at + 4]) for at in range(0, len(flat) - 3, 4)]
+            plain = [max(part) - min(part) for part in (random.Random(5).sample(lengths, 4) for _ in range(200))]
+            require(sum(spread) / len(spread) < 0.35 * sum(plain) / len(plain), f"{spread}")
+            firsts = [max(flat[at:at + 4]) for at in range(0, 200, 4)]
+            require(firsts != sorted(firsts, reverse=True), "the longest come first")
+    for given, line in ((([],), "lengths has no number"), (([1], 0), "pool=0, expected a whole number from 1 on"),
+                        (([-1],), "lengths must be finite numbers from 0 on, the one of sample 0 is -1.0")):
+        said = raised(ValueError, lambda: Grouped(*given))
+        require(line in said, f"{given}: {said}")
+    said = raised(Refused, lambda: sampling.of(Grouped([1, 2]), 3))
+    require(said == "Grouped has 2 lengths, and the Dataset 3 samples; expected one for each", said)
+
+
+def a_function_is_asked_for_each_pass(place):
+    sampler = sampling.of(lambda number: [number, 9, random.randrange(10)], 10)
+    require(sampler.length == 3, str(sampler.length))
+    found = passes(sampler, 4)
+    require([one[:2] for one in found] == [[n, 9] for n in range(4)], str(found))
+    require(found == passes(sampler, 4) and found != passes(sampler, 4, seed=8), f"random numbers are not the pass's: {found}")
+    before = random.getstate()
+    sampler.at(3, [3 * 5], 4)
+    require(random.getstate() == before, "a pass is asked for, and random numbers are others")
+
+
+def what_is_no_function_of_the_pass_is_refused(place):
+    count = itertools.count()
+    for given, line in ((lambda n: [next(count)], "sampler= gives other samples for pass 0 when it is asked again"),
+                        (lambda n: [0.5], "sampler= gives 0.5 for pass 0, expected numbers of samples, 0 to 9"),
+                        (lambda n: [True], "sampler= gives True for pass 0"), (lambda n: [-1], "sampler= gives -1 for pass 0"),
+                        (lambda n: [10], "sampler= gives 10 for pass 0"), (lambda n: [[1]], "sampler= gives [1] for pass 0"),
+                        (lambda n: [], "sampler= gives no samples for pass 0"),
+                        (lambda n: itertools.repeat(1), f"sampler= gives more than {1 << 20} samples for pass 0"),
+                        (lambda n: range(3 - n), "sampler= gives 2 samples for pass 1 and 3 for the first"),
+                        (lambda n: "12", "sampler= gives a str for pass 0"),
+                        (lambda n: n, "sampler= gives a int for pass 0, expected numbers of samples, 0 to 9"),
+                        (iter([1, 2]), "the sampler, a list_iterator, gives no samples for pass 0"),
+                        (5, "sampler= is a int, expected starling.Weighted(..)"), (Weighted, "sampler= is the class Weighted")):
+        said = raised(Refused, lambda: sampling.of(given, 10))
+        require(line in said, said)
+    later = sampling.of(lambda n: range(3 if n < 2 else 4), 10)
+    said = raised(Refused, lambda: passes(later, 3))
+    require("sampler= gives 4 samples for pass 2 and 3 for the first" in said, said)
+
+
+def what_draws_otherwise_has_another_digest(place):
+    def digests(*samplers):
+        return len({sampler.digest() for sampler in samplers})
+
+    require(digests(Weighted([1, 2]), Weighted([1, 2.0]), Weighted((1, 2), 2)) == 1, "the same")
+    require(digests(Weighted([1, 2]), Weighted([2, 4]), Weighted([1, 2], 3), Grouped([1, 2]), Grouped([1, 2], 3), Grouped([2, 1]),
+                    *(sampling.of(given, 4) for given in (lambda n: [0, 1], lambda n: [1, 0], lambda n: [0, n]))) == 9, "others")
+
+
+main(samples_are_drawn_as_often_as_their_weights_say, a_pass_of_weights_has_as_many_samples_as_were_said,
+     micro_batches_of_a_grouped_pass_have_like_lengths, a_function_is_asked_for_each_pass,
+     what_is_no_function_of_the_pass_is_refused, what_draws_otherwise_has_another_digest)

@@ -1,0 +1,257 @@
+"""Which samples a pass over the data has, and in which order, where that is not each sample once in a drawn order: a
+function of the job's seed and of the pass alone, which every process asks by itself."""
+
+from __future__ import annotations
+
+import array
+import bisect
+import functools
+import hashlib
+import itertools
+import math
+import operator
+import struct
+from typing import Any, Callable, Iterator, Optional, Sequence
+
+from .order import Order, drawn
+from .script import Refused
+
+SAMPLES_MAX = 1 << 40
+POOL = 50  # micro-batches of a pool of Grouped
+LEAST_MOST, OFTEN = 1 << 20, 16  # samples of a pass that a function gives, where the Dataset has few; times the Dataset's
+
+
+def _uniform(seed: int, place: int) -> float:
+    """From 0 up to 1, a multiple of 2^-53."""
+    drawn_bytes = hashlib.blake2b(struct.pack("<QQ", seed, place), digest_size=8, person=b"sampling").digest()
+    return (int.from_bytes(drawn_bytes, "little") >> 11) * 2.0 ** -53
+
+
+def _numbers(values: Any, what: str) -> "list[float]":
+    """Of a list, a tensor or an array of one dimension. Raises ValueError."""
+    values = values.tolist() if hasattr(values, "tolist") else list(values)
+    try:
+        found = [float(value) for value in values]
+    except (TypeError, ValueError):
+        raise ValueError(f"{what} must be numbers, one for each sample") from None
+    for i, value in enumerate(found):
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{what} must be finite numbers from 0 on, the one of sample {i} is {value}")
+    return found
+
+
+def _digest(*parts: Any) -> bytes:
+    from .digest import Digest
+
+    digest = Digest()
+    for part in parts:
+        digest.take(part)
+    return digest.bytes()
+
+
+class Sampler:
+    """length  samples of a pass"""
+
+    length = 0
+
+    def at(self, seed: int, places: "Sequence[int]", size: int) -> "list[int]":
+        """Numbers of the samples at these places of the endless sequence of passes, which micro-batches of `size` take in
+        turn. Raises Refused."""
+        raise NotImplementedError
+
+    def check(self, samples: int) -> None:
+        """Raises Refused unless it is one of so many samples."""
+
+    def digest(self) -> bytes:
+        """Of what it draws by."""
+        raise NotImplementedError
+
+
+class Weighted(Sampler):
+    """Draws each sample of a pass by itself, as often as its weight says, with replacement: as torch's
+    WeightedRandomSampler, with numbers of its own.
+
+    weights  a number from 0 on for each sample of the Dataset
+    samples  that a pass has; default: as many as there are weights
+
+    Raises ValueError."""
+
+    def __init__(self, weights: "Sequence[float]", samples: Optional[int] = None) -> None:
+        given = _numbers(weights, "weights")
+        self._until = array.array("d", itertools.accumulate(given))
+        self.length = len(given) if samples is None else samples
+        if not given or not 0.0 < self._until[-1] < math.inf:
+            raise ValueError("weights must have a finite sum above 0")
+        if isinstance(self.length, bool) or not isinstance(self.length, int) or not 1 <= self.length <= SAMPLES_MAX:
+            raise ValueError(f"samples={samples!r}, expected a whole number from 1 on")
+
+    def at(self, seed: int, places: "Sequence[int]", size: int) -> "list[int]":
+        until = self._until
+        # Rounded up to the sum a draw is of the last sample that has a weight.
+        last = bisect.bisect_left(until, until[-1])
+        return [min(last, bisect.bisect_right(until, _uniform(seed, place) * until[-1])) for place in places]
+
+    def check(self, samples: int) -> None:
+        if len(self._until) != samples:
+            raise Refused(f"Weighted has {len(self._until)} weights, and the Dataset {samples} samples; expected one for each")
+
+    def digest(self) -> bytes:
+        return _digest("weighted", self.length, self._until.tobytes())
+
+
+class Grouped(Sampler):
+    """Each sample once in a pass, those of a micro-batch of about the same length, so that little of a batch is padding: a
+    drawn order is cut into pools, the samples of a pool are sorted, and the micro-batches that come of all pools have
+    a drawn order.
+
+    lengths  a number from 0 on for each sample of the Dataset
+    pool     micro-batches of a pool; fewer: a pass that is closer to a drawn one
+
+    Raises ValueError."""
+
+    def __init__(self, lengths: "Sequence[float]", pool: int = POOL) -> None:
+        self._lengths = array.array("d", _numbers(lengths, "lengths"))
+        self.length, self._pool = len(self._lengths), pool
+        if not self.length:
+            raise ValueError("lengths has no number")
+        if isinstance(pool, bool) or not isinstance(pool, int) or not 1 <= pool <= SAMPLES_MAX:
+            raise ValueError(f"pool={pool!r}, expected a whole number from 1 on")
+        self._pass = functools.lru_cache(2)(self._drawn)
+
+    def _drawn(self, seed: int, number: int, size: int) -> "array.array[int]":
+        first = number * self.length
+        order = drawn(seed, range(first, first + self.length), self.length)
+        # The first micro-batch of a pass has begun with the last samples of the one before.
+        begun = -first % size
+        grouped, whole = order[:begun], []
+        for at in range(begun, self.length, self._pool * size):
+            pool = sorted(order[at:at + self._pool * size], key=self._lengths.__getitem__, reverse=True)
+            whole += [pool[i:i + size] for i in range(0, len(pool), size)]
+        rest = whole.pop() if whole and len(whole[-1]) < size else []
+        if whole:
+            for i in drawn(seed, range(number * len(whole), (number + 1) * len(whole)), len(whole)):
+                grouped += whole[i]
+        return array.array("q", grouped + rest)
+
+    def at(self, seed: int, places: "Sequence[int]", size: int) -> "list[int]":
+        return [self._pass(seed, place // self.length, size)[place % self.length] for place in places]
+
+    def check(self, samples: int) -> None:
+        if self.length != samples:
+            raise Refused(f"Grouped has {self.length} lengths, and the Dataset {samples} samples; expected one for each")
+
+    def digest(self) -> bytes:
+        return _digest("grouped", self._pool, self._lengths.tobytes())
+
+
+class Function(Sampler):
+    """What a function gives for the number of each pass (0 is the first): as many sample numbers for each, the same
+    each time. Random numbers are seeded for each pass.
+
+    Raises Refused."""
+
+    def __init__(self, of_pass: "Callable[[int], Any]", samples: int, name: str) -> None:
+        self._of_pass, self._samples, self._name = of_pass, samples, name
+        self._most = max(LEAST_MOST, OFTEN * samples)
+        first = self._asked(0, 0)
+        self.length = len(first)
+        if self._asked(0, 0) != first:
+            raise Refused(f"{name} gives other samples for pass 0 when it is asked again; expected a function of the pass alone:"
+                          " torch, random and numpy.random themselves are seeded for each pass, a generator of its own is not")
+        self._digest = _digest("function", first.tobytes(), self._checked(0, 1).tobytes())
+        self._pass = functools.lru_cache(2)(self._checked)
+
+    def _asked(self, seed: int, number: int) -> "array.array[int]":
+        from . import loaders, module
+
+        before = loaders.drawn_from()
+        module.seed_everything(seed, number, 0)
+        try:
+            given = self._of_pass(number)
+            plain = given.tolist() if hasattr(given, "tolist") else given
+            if not hasattr(plain, "__iter__") or isinstance(plain, (str, bytes)):
+                raise Refused(f"{self._name} gives a {type(given).__name__} for pass {number}, {self._expected()}")
+            given = list(itertools.islice(plain, self._most + 1))
+        finally:
+            loaders.draw_from(before)
+        if not 1 <= len(given) <= self._most:
+            many = f"more than {self._most}" if given else "no"
+            raise Refused(f"{self._name} gives {many} samples for pass {number}, expected a pass over {self._samples} that ends")
+        for i in given:
+            if isinstance(i, bool) or not hasattr(i, "__index__") or not 0 <= i < self._samples:
+                raise Refused(f"{self._name} gives {i!r} for pass {number}, {self._expected()}")
+        return array.array("q", map(operator.index, given))
+
+    def _expected(self) -> str:
+        return f"expected numbers of samples, 0 to {self._samples - 1}"
+
+    def _checked(self, seed: int, number: int) -> "array.array[int]":
+        found = self._asked(seed, number)
+        if len(found) != self.length:
+            raise Refused(f"{self._name} gives {len(found)} samples for pass {number} and {self.length} for the first; expected"
+                          " as many for each")
+        return found
+
+    def at(self, seed: int, places: "Sequence[int]", size: int) -> "list[int]":
+        return [self._pass(seed, place // self.length)[place % self.length] for place in places]
+
+    def digest(self) -> bytes:
+        return self._digest
+
+
+class Sampled(Order):
+    """The order of a job whose samples a Sampler draws."""
+
+    def __init__(self, sampler: Sampler, micro_batches: int, size: int) -> None:
+        super().__init__(sampler.length, micro_batches, size)
+        self._sampler = sampler
+
+    def drawn(self, seed: int, places: range) -> "tuple[int, ...]":
+        return tuple(self._sampler.at(seed, places, self.size))
+
+
+def _of_torch(sampler: Any, samples: int) -> "Optional[Sampler]":
+    """Of what gives numbers of samples each time that it is iterated."""
+    import torch
+    from torch.utils.data import RandomSampler, WeightedRandomSampler
+
+    kind = type(sampler)
+    if kind.__name__ == "DistributedSampler":
+        raise Refused("the sampler is a DistributedSampler: leave it out, since each worker takes its own micro-batches")
+    if kind is RandomSampler and not sampler.replacement and sampler.num_samples == samples:
+        return None
+    if kind is RandomSampler and sampler.replacement:
+        return Weighted([1.0] * samples, sampler.num_samples)
+    if kind is WeightedRandomSampler and sampler.replacement:
+        return Weighted(sampler.weights, sampler.num_samples)
+
+    def of_pass(number: int) -> "Iterator[int]":
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(number)
+        if isinstance(getattr(sampler, "generator", None), torch.Generator):
+            sampler.generator.manual_seed(torch.initial_seed())  # as torch itself is seeded for the pass
+        return iter(sampler)
+
+    return Function(of_pass, samples, f"the sampler, a {kind.__name__},")
+
+
+def of(given: Any, samples: int) -> "Optional[Sampler]":
+    """What a job of so many samples was told by sampler=, or has of a DataLoader; None where a pass has each sample once, in a
+    drawn order. Raises Refused."""
+    try:
+        made: "Optional[Sampler]" = None
+        if isinstance(given, Sampler):
+            made = given
+        elif hasattr(given, "__iter__") and not isinstance(given, (type, str, bytes)):
+            made = _of_torch(given, samples)
+        elif callable(given) and not isinstance(given, type):
+            made = Function(given, samples, "sampler=")
+        elif given is not None:
+            kind = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+            raise Refused(f"sampler= is {kind}, expected starling.Weighted(..), starling.Grouped(..), a sampler of torch, or a function"
+                          " of the number of a pass that gives the numbers of its samples")
+    except ValueError as why:
+        raise Refused(f"the sampler's {why}") from None
+    if made is not None:
+        made.check(samples)
+    return made
