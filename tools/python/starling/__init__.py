@@ -31,6 +31,7 @@ from .formula import select
 from .optimizers import SGD, Adam, AdamW, Elementwise, Schedule
 from .records import CheckpointRecord, EpochRecord, EvaluationRecord, StepEvent, StepRecord
 from .sampling import Grouped, Weighted
+from .script import COMMAND
 from .statistics import moving
 
 __version__ = "0.1.0"
@@ -42,8 +43,7 @@ __all__ = [
 
 def _begin_alike() -> None:
     command = os.path.basename(sys.argv[0] if sys.argv else "") == "starling"  # which need not wait for torch
-    started = getattr(sys, "orig_argv", [])
-    if not command and ["-m", "starling"] not in (started[-3:-1], started[-4:-2]):  # SCRIPT, or --warm SCRIPT: they seed later
+    if not command and ["-m", "starling"] not in (COMMAND[-3:-1], COMMAND[-4:-2]):  # SCRIPT, or --warm SCRIPT: they seed later
         with contextlib.suppress(ImportError):
             from .module import seed_everything_to_begin_with
 

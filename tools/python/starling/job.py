@@ -26,7 +26,7 @@ from .model_file import load, own_names, save
 from .optimizers import SGD, Adam, AdamW, Optimizer, Schedule
 from .options import Options, name_of
 from .records import CheckpointRecord, EpochRecord, EvaluationRecord, StepEvent, StepRecord, evaluation as evaluation_of, number
-from .script import FOLDER, Refused, Script, of_main, started, texts
+from .script import COMMAND, FOLDER, Refused, of_main, started, texts
 from .validation import Validation, left_out
 
 Build = Callable[[], "tuple[Any, Any]"]
@@ -35,11 +35,9 @@ Log = Union[None, str, Callable[[int, Mapping[str, float]], Any], Sequence[Any]]
 Given = Union[Optimizer, Callable[[Any], Any], Any]  # an optimizer, also of torch
 
 
-def _again(script: Script) -> str:
+def _again() -> str:
     """A command line for people that runs this script again and goes on."""
-    words = getattr(sys, "orig_argv", None) or [
-        sys.executable, *(["-m", script.module] if script.module else [script.path]), *script.arguments]
-    return shlex.join(["env", "STARLING_RESUME=1", *words])
+    return shlex.join(["env", "STARLING_RESUME=1", *COMMAND])
 
 
 def _folder(name: str) -> str:
@@ -130,7 +128,7 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
     done = options.out is not None and os.path.exists(os.path.join(out, "model.safetensors"))
     resume = options.resume or os.environ.get("STARLING_RESUME") == "1" and bool(options.checkpoint or done)
     moved = os.getcwd() != FOLDER  # the command begins where this process began
-    again = _again(script)
+    again = _again()
 
     def command_of(job: str, out: str, resume: bool, end: "Optional[int]", watch: "Optional[Watch]") -> "tuple[int, bool]":
         with tempfile.TemporaryFile() as file:  # without a name: nothing is left however this process ends

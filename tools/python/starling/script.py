@@ -32,7 +32,7 @@ def _words_of(name: str) -> "list[str]":
 
 # How a person has started this process, whatever the script changes afterwards: every process of the job is started
 # so and makes the same changes.
-_COMMAND = _words_of("cmdline")
+COMMAND = _words_of("cmdline")
 _ARGUMENTS = sys.argv[1:]
 try:
     FOLDER = os.getcwd()
@@ -51,11 +51,11 @@ def environment() -> "dict[str, str]":
 
 def _arguments(path: str, module: str) -> "list[str]":
     """What follows the script in the command that started this process."""
-    for i, word in enumerate(_COMMAND):
-        if module and word == "-m" and _COMMAND[i + 1:i + 2] in ([module], [module.removesuffix(".__main__")]):
-            return _COMMAND[i + 2:]
+    for i, word in enumerate(COMMAND):
+        if module and word == "-m" and COMMAND[i + 1:i + 2] in ([module], [module.removesuffix(".__main__")]):
+            return COMMAND[i + 2:]
         if not module and i > 0 and os.path.realpath(os.path.join(FOLDER, word)) == os.path.realpath(path):
-            return _COMMAND[i + 1:]
+            return COMMAND[i + 1:]
     return _ARGUMENTS  # of a script that another program runs
 
 
