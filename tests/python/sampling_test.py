@@ -14,8 +14,9 @@ sys.path[:0] = [os.path.join(SOURCE, "tools", "python")]
 sys.path += [] if os.environ.get("STARLING_TEST_TORCH") else [os.path.join(SOURCE, "tests", "stand_in")]
 
 import torch  # noqa: E402
+from torch.utils.data import RandomSampler, SequentialSampler  # noqa: E402
 
-from starling import Grouped, Weighted, sampling  # noqa: E402
+from starling import Grouped, Weighted, module, sampling  # noqa: E402
 from starling.script import Refused  # noqa: E402
 
 
@@ -52,6 +53,10 @@ def a_pass_of_weights_has_as_many_samples_as_were_said(place):
                         (([float("nan")],), "the one of sample 0 is nan"), (([1e308, 1e308],), "a finite sum above 0"),
                         (([[1.0]],), "weights must be numbers, one for each sample"),
                         ((["many"],), "weights must be numbers, one for each sample"),
+                        (({0: 1.0, 1: 3.0},), "weights must be numbers, one for each sample"),
+                        ((7,), "weights must be numbers, one for each sample"), ((None,), "weights must be numbers, one for each sample"),
+                        (({1.0, 2.0},), "weights must be numbers, one for each sample"),
+                        (([10 ** 400],), "weights must be numbers, one for each sample"),
                         (([1.0], 0), "samples=0, expected a whole number from 1 on"),
                         (([1.0], 2.5), "samples=2.5, expected a whole number from 1 on")):
         said = raised(ValueError, lambda: Weighted(*given))
@@ -94,6 +99,50 @@ def a_function_is_asked_for_each_pass(place):
     require(random.getstate() == before, "a pass is asked for, and random numbers are others")
 
 
+class Drawn:
+    """A number as torch and numpy have them."""
+    def __init__(self, dtype):
+        self.dtype = dtype
+
+    def __repr__(self):
+        return "Drawn()"
+
+    def __index__(self):
+        return 3
+
+
+class DistributedSampler:
+    def __iter__(self):
+        return iter([0])
+
+
+class Rank(DistributedSampler):
+    pass
+
+
+def numbers_are_as_torch_and_numpy_have_them(place):
+    require(passes(sampling.of(lambda n: [0, Drawn("torch.int64")], 10), 1) == [[0, 3]], "no number of torch's")
+    require(Weighted([1, 1], Drawn("int64")).length == 3, "no number of numpy's")
+
+
+def a_sampler_of_other_data_has_their_samples(place):
+    """RandomSampler(part) beside a larger Dataset draws of the first samples alone."""
+    few, many = range(4), range(64)
+    require(sampling.of(RandomSampler(many), 64) is None, "all samples in a drawn order are not the order that a job draws")
+    require(isinstance(sampling.of(RandomSampler(many, True, 40), 64), Weighted), "draws with replacement are not by weights")
+    for sampler in (RandomSampler(few, True, 40), RandomSampler(few, False, 64)):
+        require(set(passes(sampling.of(sampler, 64), 1)[0]) == set(few), "samples that the sampler has not")
+    for data, found in ((many, list(many)), (few, list(few))):
+        require(passes(sampling.of(SequentialSampler(data), 64), 2) == [found, found], "another order than the Dataset's")
+
+
+def random_numbers_of_a_pass_are_those_of_no_micro_batch(place):
+    drawn = []
+    sampling.of(lambda n: drawn.append(random.random()) or [0], 10).at(7, [2], 4)
+    module.seed_everything(7, 2, 0)
+    require(random.random() not in drawn, "pass 2 and step 2 draw the same numbers")
+
+
 def what_is_no_function_of_the_pass_is_refused(place):
     count = itertools.count()
     for given, line in ((lambda n: [next(count)], "sampler= gives other samples for pass 0 when it is asked again"),
@@ -104,6 +153,9 @@ def what_is_no_function_of_the_pass_is_refused(place):
                         (lambda n: itertools.repeat(1), f"sampler= gives more than {1 << 20} samples for pass 0"),
                         (lambda n: range(3 - n), "sampler= gives 2 samples for pass 1 and 3 for the first"),
                         (lambda n: "12", "sampler= gives a str for pass 0"),
+                        (lambda n: [0, Drawn("torch.bool")], "sampler= gives Drawn() for pass 0"),
+                        (lambda n: [0, torch.tensor([0.5])], "for pass 0, expected numbers of samples, 0 to 9"), ([0.5, 0.5], "the sampler, a list, gives 0.5 for pass 0"),
+                        (Rank(), "the sampler is a Rank, a DistributedSampler: leave it out"),
                         (lambda n: n, "sampler= gives a int for pass 0, expected numbers of samples, 0 to 9"),
                         (iter([1, 2]), "the sampler, a list_iterator, gives no samples for pass 0"),
                         (5, "sampler= is a int, expected starling.Weighted(..)"), (Weighted, "sampler= is the class Weighted")):
@@ -125,4 +177,5 @@ def what_draws_otherwise_has_another_digest(place):
 
 main(samples_are_drawn_as_often_as_their_weights_say, a_pass_of_weights_has_as_many_samples_as_were_said,
      micro_batches_of_a_grouped_pass_have_like_lengths, a_function_is_asked_for_each_pass,
-     what_is_no_function_of_the_pass_is_refused, what_draws_otherwise_has_another_digest)
+     numbers_are_as_torch_and_numpy_have_them, a_sampler_of_other_data_has_their_samples,
+     random_numbers_of_a_pass_are_those_of_no_micro_batch, what_is_no_function_of_the_pass_is_refused, what_draws_otherwise_has_another_digest)

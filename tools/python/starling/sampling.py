@@ -11,6 +11,8 @@ import itertools
 import math
 import operator
 import struct
+from collections.abc import Mapping, Set
+from numbers import Integral
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 from .order import Order, drawn
@@ -18,6 +20,8 @@ from .script import Refused
 
 SAMPLES_MAX = 1 << 40
 POOL = 50  # micro-batches of a pool of Grouped
+A_PASS = 1 << 63  # where the seed of random numbers has a micro-batch: a pass draws others than any
+TEXT_MAX = 100  # of a value that is told
 LEAST_MOST, OFTEN = 1 << 20, 16  # samples of a pass that a function gives, where the Dataset has few; times the Dataset's
 
 
@@ -29,15 +33,26 @@ def _uniform(seed: int, place: int) -> float:
 
 def _numbers(values: Any, what: str) -> "list[float]":
     """Of a list, a tensor or an array of one dimension. Raises ValueError."""
-    values = values.tolist() if hasattr(values, "tolist") else list(values)
     try:
-        found = [float(value) for value in values]
-    except (TypeError, ValueError):
+        if isinstance(values, (str, bytes, Mapping, Set)):  # those of classes, by name, or each number once
+            raise TypeError
+        found = [float(value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         raise ValueError(f"{what} must be numbers, one for each sample") from None
     for i, value in enumerate(found):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{what} must be finite numbers from 0 on, the one of sample {i} is {value}")
     return found
+
+
+def _whole(value: Any) -> Optional[int]:
+    """A whole number, of numpy and torch too; None of what is none."""
+    if isinstance(value, bool) or not isinstance(value, Integral) and str(getattr(value, "dtype", "")) in ("bool", "torch.bool"):
+        return None
+    try:
+        return operator.index(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def _digest(*parts: Any) -> bytes:
@@ -79,10 +94,10 @@ class Weighted(Sampler):
     def __init__(self, weights: "Sequence[float]", samples: Optional[int] = None) -> None:
         given = _numbers(weights, "weights")
         self._until = array.array("d", itertools.accumulate(given))
-        self.length = len(given) if samples is None else samples
+        self.length = len(given) if samples is None else _whole(samples) or 0
         if not given or not 0.0 < self._until[-1] < math.inf:
             raise ValueError("weights must have a finite sum above 0")
-        if isinstance(self.length, bool) or not isinstance(self.length, int) or not 1 <= self.length <= SAMPLES_MAX:
+        if not 1 <= self.length <= SAMPLES_MAX:
             raise ValueError(f"samples={samples!r}, expected a whole number from 1 on")
 
     def at(self, seed: int, places: "Sequence[int]", size: int) -> "list[int]":
@@ -144,6 +159,19 @@ class Grouped(Sampler):
         return _digest("grouped", self._pool, self._lengths.tobytes())
 
 
+class InOrder(Sampler):
+    """Each sample once in a pass, in the order of the Dataset."""
+
+    def __init__(self, samples: int) -> None:
+        self.length = samples
+
+    def at(self, seed: int, places: "Sequence[int]", size: int) -> "list[int]":
+        return [place % self.length for place in places]
+
+    def digest(self) -> bytes:
+        return _digest("in order")
+
+
 class Function(Sampler):
     """What a function gives for the number of each pass (0 is the first): as many sample numbers for each, the same
     each time. Random numbers are seeded for each pass.
@@ -165,7 +193,7 @@ class Function(Sampler):
         from . import loaders, module
 
         before = loaders.drawn_from()
-        module.seed_everything(seed, number, 0)
+        module.seed_everything(seed, number, A_PASS)
         try:
             given = self._of_pass(number)
             plain = given.tolist() if hasattr(given, "tolist") else given
@@ -177,10 +205,12 @@ class Function(Sampler):
         if not 1 <= len(given) <= self._most:
             many = f"more than {self._most}" if given else "no"
             raise Refused(f"{self._name} gives {many} samples for pass {number}, expected a pass over {self._samples} that ends")
-        for i in given:
-            if isinstance(i, bool) or not hasattr(i, "__index__") or not 0 <= i < self._samples:
-                raise Refused(f"{self._name} gives {i!r} for pass {number}, {self._expected()}")
-        return array.array("q", map(operator.index, given))
+        plain = set(map(type, given)) == {int}  # as of millions of samples, one by one, takes seconds
+        whole = given if plain else [_whole(i) for i in given]
+        if (not plain and None in whole) or min(whole) < 0 or max(whole) >= self._samples:
+            wrong = next(i for i, one in zip(given, whole) if one is None or not 0 <= one < self._samples)
+            raise Refused(f"{self._name} gives {' '.join(repr(wrong).split())[:TEXT_MAX]} for pass {number}, {self._expected()}")
+        return array.array("q", whole)
 
     def _expected(self) -> str:
         return f"expected numbers of samples, 0 to {self._samples - 1}"
@@ -213,14 +243,18 @@ class Sampled(Order):
 def _of_torch(sampler: Any, samples: int) -> "Optional[Sampler]":
     """Of what gives numbers of samples each time that it is iterated."""
     import torch
-    from torch.utils.data import RandomSampler, WeightedRandomSampler
+    from torch.utils.data import RandomSampler, SequentialSampler, WeightedRandomSampler
 
     kind = type(sampler)
-    if kind.__name__ == "DistributedSampler":
-        raise Refused("the sampler is a DistributedSampler: leave it out, since each worker takes its own micro-batches")
-    if kind is RandomSampler and not sampler.replacement and sampler.num_samples == samples:
+    if any(one.__name__ == "DistributedSampler" for one in kind.__mro__):
+        own = "" if kind.__name__ == "DistributedSampler" else f"{kind.__name__}, a "
+        raise Refused(f"the sampler is a {own}DistributedSampler: leave it out, since each worker takes its own micro-batches")
+    of_all = kind in (RandomSampler, SequentialSampler) and len(sampler.data_source) == samples  # else of some other Dataset
+    if of_all and kind is SequentialSampler:
+        return InOrder(samples)
+    if of_all and not sampler.replacement and sampler.num_samples == samples:
         return None
-    if kind is RandomSampler and sampler.replacement:
+    if of_all and sampler.replacement:
         return Weighted([1.0] * samples, sampler.num_samples)
     if kind is WeightedRandomSampler and sampler.replacement:
         return Weighted(sampler.weights, sampler.num_samples)
