@@ -136,6 +136,30 @@ def a_joiner_that_draws_otherwise_is_refused(place):
     run.communicate(timeout=PATIENCE)
 
 
+def data_that_are_much_larger_than_a_pass_hold_none_up(place):
+    """They are compared beside passes, a few batches at a time."""
+    text = SAMPLED + """
+READS = [0]
+
+class Counting(torch.utils.data.Dataset):
+    def __init__(self):
+        self.few = data()
+    def __len__(self):
+        return 50000
+    def __getitem__(self, i):
+        READS[0] += 1
+        return self.few[i % 64]
+
+def counted(net, batch):
+    reads, READS[0] = READS[0], 0
+    assert reads < 1000, f"{reads} samples were read before a pass"
+    return loss(net, batch)
+
+train(counted, net, data=Counting(), sampler=lambda n: range(8), **MORE)
+"""
+    result(written(place, "large.py", text), OUT=place.path("large"))
+
+
 def what_is_none_is_refused_in_one_line(place):
     text = SAMPLED + "train(paced, net, **{**dict(data=data), **eval(os.environ['SAID'])}, **MORE)\n"
     script = written(place, "refused.py", text)
@@ -151,4 +175,5 @@ def what_is_none_is_refused_in_one_line(place):
 
 
 main(the_samples_are_those_that_were_said, kills_and_a_checkpoint_change_no_bit, passes_are_as_long_as_was_said,
-     a_data_loaders_sampler_is_what_it_says, a_joiner_that_draws_otherwise_is_refused, what_is_none_is_refused_in_one_line)
+     a_data_loaders_sampler_is_what_it_says, a_joiner_that_draws_otherwise_is_refused, data_that_are_much_larger_than_a_pass_hold_none_up,
+     what_is_none_is_refused_in_one_line)

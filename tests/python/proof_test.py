@@ -327,12 +327,12 @@ def samples_that_change_before_they_are_read_are_seen(place):
     require(proof.of_data(data, *how, before) == proof.of_data(data, *how) and len(before) == 32, f"{len(before)} batches")
     batches = range(1000 // 8)
     for number in batches:
-        proof.check_unchanged(data, number, *how, before)
+        proof.check_unchanged(data, number, *how, before, len(batches))
     data[600:700] = [-1] * 100
     seen = []
     for number in batches:
         try:
-            proof.check_unchanged(data, number, *how, before)
+            proof.check_unchanged(data, number, *how, before, len(batches))
         except Refused as why:
             require("samples of list are others than when this process began" in str(why), why)
             seen.append(number * 8)

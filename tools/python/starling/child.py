@@ -34,6 +34,7 @@ VERSION = 5
 REQUEST_MAX = 1 << 24
 DONE, RAISED = b"\0", b"\1"
 TEXT_MAX = 1500
+READ_MOST = 16  # batches of the data that are read at once
 OUT_OF_MEMORY = 12  # exit status
 # What torch says when the host, or a GPU, has no memory left; the last is of gpu_memory.py.
 NO_MEMORY = ("can't allocate memory", "CUDA out of memory", "CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY")
@@ -285,15 +286,15 @@ class Server:
 
     def _read(self, number: int) -> bytes:
         """The digest of a batch of the data, of the batches that a pass over them has; where a pass has fewer than there
-        are, of several. Nothing where they cannot be compared, one byte where the Dataset raises, which the pass that wants
+        are, of several, READ_MOST at most, as a pass may wait for it. Nothing where they cannot be compared, one byte where the Dataset raises, which the pass that wants
         the sample tells: the batch is read again later. Raises Refused."""
         how = self._collate, self._channel.size, self._seed_sample
         there, of_pass = (-(-samples // self._channel.size) for samples in (len(self.data), self._order.samples))
         batches = range(number, there, of_pass)
         try:
-            digest = self._proof.of_batches(self.data, batches, *how)
-            for one in batches if digest else ():
-                self._proof.check_unchanged(self.data, one, *how, self._drawn)
+            digest = self._proof.of_batches(self.data, batches[::max(1, -(-len(batches) // READ_MOST))], *how)
+            if digest:
+                self._proof.check_unchanged(self.data, number, *how, self._drawn, of_pass)
             return digest
         except Refused:
             raise

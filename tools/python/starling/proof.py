@@ -73,10 +73,10 @@ def of_batches(data: Any, batches: "Sequence[int]", collate: "Callable[[list[Any
 
 
 def check_unchanged(data: Any, number: int, collate: "Callable[[list[Any]], Any]", size: int,
-                    seed: "Callable[[int], None]", before: "Sequence[bytes]") -> None:
-    """Reads the batches of drawn samples again that belong to batch `number` of all: in a round over all data each
+                    seed: "Callable[[int], None]", before: "Sequence[bytes]", batches: int) -> None:
+    """Reads the batches of drawn samples again that belong to batch `number` of so many: in a round over them each
     once. before: their digests when the process began. Raises Refused if one is another."""
-    batches, numbers = -(-len(data) // size), drawn(len(data))
+    numbers = drawn(len(data))
     for k in range(number * len(before) // batches, (number + 1) * len(before) // batches):
         again: "list[bytes]" = []
         of_samples(data, [numbers[i % len(numbers)] for i in range(k * size, (k + 1) * size)], collate, size, seed, again)
