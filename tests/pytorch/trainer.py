@@ -252,6 +252,20 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
         is_refused(cls, folder, others, changes, wanted)
 
 
+def epochs_are_those_of_a_sampler_of_its_own(folder):
+    import torch
+
+    from starling.hf import Trainer
+
+    class Half(Trainer):
+        def _get_train_sampler(self, *_):
+            return torch.utils.data.SubsetRandomSampler(range(0, 8, 2))
+
+    for cls, steps in ((Trainer, 12), (Half, 6)):
+        one = trainer(cls, folder, max_steps=-1, num_train_epochs=3, per_device_train_batch_size=2)
+        assert one._plan().steps == steps == 3 * len(one.get_train_dataloader()), (cls, one._plan())
+
+
 def is_refused(cls, folder, others, changes, wanted):
     from starling import Failed
 
@@ -545,6 +559,7 @@ if __name__ == "__main__":
                  a_subclass_has_its_loss_its_collator_and_callbacks_that_read,
                  what_a_callback_asks_and_a_job_cannot_is_refused, a_run_that_goes_on_tells_of_all_steps,
                  a_trainer_that_goes_on_tells_what_an_undisturbed_one_does,
-                 losses_are_those_of_transformers_own_trainer, the_order_is_that_of_transformers_sampler, in_bf16_they_are_those_of_transformers_too,
+                 losses_are_those_of_transformers_own_trainer, the_order_is_that_of_transformers_sampler,
+                 epochs_are_those_of_a_sampler_of_its_own, in_bf16_they_are_those_of_transformers_too,
                  the_state_that_is_saved_is_that_of_transformers_own_trainer, the_rate_is_transformers_linear_one_step_later,
                  any_number_of_workers_gives_one_model_also_through_kills))

@@ -250,7 +250,9 @@ class Trainer(transformers.Trainer):
     def _plan(self) -> Plan:
         args = self.args
         size = args.per_device_train_batch_size
-        batches = len(self.train_dataset) // size if args.dataloader_drop_last else -(-len(self.train_dataset) // size)
+        sampler = self._get_train_sampler() if is_own(self, "_get_train_sampler") else None  # transformers' own have all samples
+        samples = len(sampler if hasattr(sampler, "__len__") else self.train_dataset)
+        batches = samples // size if args.dataloader_drop_last else -(-samples // size)
         plan = Plan(0, 0, max(1, batches), args.gradient_accumulation_steps)
         of_epoch = plan.steps_of_epoch()
         plan.steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * of_epoch)
