@@ -213,7 +213,7 @@ print("digest", trained.digest)
 
 
 def a_process_in_a_lost_ones_place_imports_no_compiler(folder):
-    """It has that of the process that it is forked from, unless the script says how a compiler is to be (TORCH..)."""
+    """It has that of the process that it is forked from, unless the script says how a compiler is to be (TORCH.., TRITON..)."""
     path = os.path.join(folder, "train.py")
     text = """import os, sys, torch, starling
 
@@ -234,7 +234,8 @@ def loss(net, batch):
 if __name__ == "__main__":
     print("digest", starling.train(build, loss, steps=8, micro_batches=2, batch_size=4, workers=1, out=os.environ["OUT"]).digest)
 """
-    for name, more, there in (("warm", "", "True"), ("named", "# TORCHINDUCTOR_CACHE_DIR\n", "False")):
+    for name, more, there in (("warm", "", "True"), ("named", "# TORCHINDUCTOR_CACHE_DIR\n", "False"),
+                              ("triton", "# TRITON_INTERPRET\n", "False")):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text + more)
         out = os.path.join(folder, name)

@@ -25,6 +25,8 @@ from .script import Script, check_texts, own_files
 
 NAME = "starling-warm"  # in `ps -e` and /proc/PID/comm
 NO_PROCESS = 0
+# In names of variables that the compiler, and Triton, which it imports, read as they are imported.
+OF_THE_COMPILER = (b"TORCH", b"TRITON", b"INDUCTOR", b"PARTITIONER", b"CUDA_HOME", b"CXX")
 _PACKAGE = os.path.dirname(os.path.realpath(__file__))
 
 
@@ -74,7 +76,8 @@ def import_the_compiler(script: str) -> None:
     import torch
 
     with open(script, "rb") as file:
-        if b"TORCH" not in file.read():
+        text = file.read()
+        if not any(name in text for name in OF_THE_COMPILER):
             torch.use_deterministic_algorithms(torch.are_deterministic_algorithms_enabled(),
                                                warn_only=torch.is_deterministic_algorithms_warn_only_enabled())
 
