@@ -161,6 +161,13 @@ def what_is_no_function_of_the_pass_is_refused(place):
                         (5, "sampler= is a int, expected starling.Weighted(..)"), (Weighted, "sampler= is the class Weighted")):
         said = raised(Refused, lambda: sampling.of(given, 10))
         require(line in said, said)
+    changed = [1, 2, 3]  # by the training
+    read = sampling.of(lambda n: changed if n > 1 else [1, 2, 3], 10)
+    require(passes(read, 3)[2] == [1, 2, 3] and read.at(7, [7], 4) == [2], "not what was given")
+    changed[0] = 4
+    require(read.at(7, [8], 4) == [3], "a pass is others in its midst")
+    said = raised(Refused, lambda: read.at(7, [9], 4))
+    require("sampler= gives other samples for pass 2 when it is asked again at pass 3" in said, said)
     later = sampling.of(lambda n: range(3 if n < 2 else 4), 10)
     said = raised(Refused, lambda: passes(later, 3))
     require("sampler= gives 4 samples for pass 2 and 3 for the first" in said, said)

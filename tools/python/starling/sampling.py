@@ -189,7 +189,8 @@ class Function(Sampler):
             raise Refused(f"{name} gives other samples for pass 0 when it is asked again; expected a function of the pass alone:"
                           " torch, random and numpy.random themselves are seeded for each pass, a generator of its own is not")
         self._digest = _digest("function", first.tobytes(), self._checked(0, 1).tobytes())
-        self._pass = functools.lru_cache(2)(self._checked)
+        self._pass = functools.lru_cache(2)(self._next)
+        self._before: "Optional[tuple[int, int, array.array[int]]]" = None  # seed, number and samples of the pass asked for last
 
     def _asked(self, seed: int, number: int) -> "array.array[int]":
         from . import loaders, module
@@ -222,6 +223,16 @@ class Function(Sampler):
         if len(found) != self.length:
             raise Refused(f"{self._name} gives {len(found)} samples for pass {number} and {self.length} for the first; expected"
                           " as many for each")
+        return found
+
+    def _next(self, seed: int, number: int) -> "array.array[int]":
+        """When the one before it has been trained on, which is asked for again."""
+        before, self._before = self._before, None
+        if before is not None and self._asked(*before[:2]) != before[2]:
+            raise Refused(f"{self._name} gives other samples for pass {before[1]} when it is asked again at pass {number}; expected a"
+                          " function of the pass alone, which reads nothing that the training changes")
+        found = self._checked(seed, number)
+        self._before = seed, number, found
         return found
 
     def at(self, seed: int, places: "Sequence[int]", size: int) -> "list[int]":
