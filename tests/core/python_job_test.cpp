@@ -159,6 +159,8 @@ TEST_CASE(
   CHECK(hash(with("samples = 100", "samples = 100\npatience_s = 7")) == hash(kGood));
   CHECK(hash(with("samples = 100", "samples = 101")) != hash(kGood));
   CHECK(hash(with("scale:", "scale:1")) != hash(kGood));
+  CHECK(hash(with("samples = 100", "samples = 100\nown_order = false")) == hash(kGood));
+  CHECK(hash(with("samples = 100", "samples = 100\nown_order = true")) != hash(kGood));
 }
 
 TEST_CASE("tensors are spelled as name and sizes, and nothing else is read as one") {

@@ -160,6 +160,15 @@ train(counted, net, data=Counting(), sampler=lambda n: range(8), **MORE)
     result(written(place, "large.py", text), OUT=place.path("large"))
 
 
+def an_audit_says_nothing_of_samples_that_it_does_not_know(place):
+    script, out = written(place, "train.py", TRAIN), place.path("audited")
+    result(script, OUT=out, WAY="weighted")
+    said = subprocess.run([STARLING, "audit", out], capture_output=True, text=True)
+    require(said.returncode == 0 and "each once, by 1 worker; which samples they have is the script's to say" in said.stdout, said)
+    said = subprocess.run([STARLING, "audit", out, "--sample", "3"], capture_output=True, text=True)
+    require(said.returncode == 2 and "--sample: which samples a micro-batch has is the script's to say" in said.stderr, said)
+
+
 def what_is_none_is_refused_in_one_line(place):
     text = SAMPLED + "train(paced, net, **{**dict(data=data), **eval(os.environ['SAID'])}, **MORE)\n"
     script = written(place, "refused.py", text)
@@ -176,4 +185,4 @@ def what_is_none_is_refused_in_one_line(place):
 
 main(the_samples_are_those_that_were_said, kills_and_a_checkpoint_change_no_bit, passes_are_as_long_as_was_said,
      a_data_loaders_sampler_is_what_it_says, a_joiner_that_draws_otherwise_is_refused, data_that_are_much_larger_than_a_pass_hold_none_up,
-     what_is_none_is_refused_in_one_line)
+     an_audit_says_nothing_of_samples_that_it_does_not_know, what_is_none_is_refused_in_one_line)

@@ -198,6 +198,22 @@ TEST_CASE("audit: P2 names the samples of a micro-batch that was counted twice")
   CHECK(has(text, "(samples " + std::to_string(last) + ", " + std::to_string(next) + ")"));
 }
 
+TEST_CASE("audit: P2 says nothing of samples that a script draws for the places of a pass") {
+  const auto own =
+      edit(0, "ledger_events = true", "ledger_events = true\\n[model]\\nown_order = true");
+  const Verdict held = verdict_of(changed(own), "P2");
+  CHECK(held.finding == Finding::kHeld);
+  CHECK(has(held.why, "each once, by 3 workers; which samples they have is the script's to say"));
+  CHECK_FALSE(has(held.why, "5 samples"));
+  const auto twice = verdict_of(changed([&](Lines& l) {
+                                  own(l);
+                                  edit(9, "[1,2]", "[1,2],[0,2]")(l);
+                                }),
+                                "P2")
+                         .why;
+  CHECK(has(twice, "micro-batch 0 of step 1 is counted twice"));
+}
+
 TEST_CASE("audit: P2 is not shown without a ledger, samples or members") {
   const auto unproven = [](const std::function<void(Lines&)>& change, const char* why) {
     check_only(changed(change), "P2", Finding::kNotShown, why);

@@ -88,6 +88,9 @@ std::string counted(std::uint64_t n, const char* what) {
 
 Result<Json> show_sample(const History& history, std::uint64_t sample) {
   const std::uint64_t samples = history.start.samples;
+  if (history.start.own_order())
+    return Error(Code::kBadInput,
+                 "--sample: which samples a micro-batch has is the script's to say");
   if (samples == 0)
     return Error(Code::kBadInput, "--sample: how many samples the data have is not told");
   if (sample >= samples)

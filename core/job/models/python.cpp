@@ -34,6 +34,7 @@ std::vector<std::string> read_texts(Section& s, const char* key, std::size_t cou
 void PythonSpec::read(Section& s, const Job&, const std::string& base) {
   s.text("script", script, 4096, true);
   s.integer("samples", samples, 1, kSamplesMax, true);
+  s.boolean("own_order", own_order);
   s.integer("patience_s", patience_s, 1, 86400);
   tensors = read_tensors(s, true);
   metrics = read_metrics(s);
@@ -59,6 +60,7 @@ void PythonSpec::write(std::ostream& out) const {
       << "\ntensors = " << list_text(tensors, quoted) << "\npatience_s = " << patience_s << "\n"
       << texts_line("metrics", metrics);
   // Written only if chosen, so that hashes of jobs stay what they were.
+  if (own_order) out << "own_order = true\n";
   if (!module.empty()) out << "module = " << quoted(module) << "\n";
   out << texts_line("arguments", arguments) << texts_line("text", text);
   if (call != 1) out << "call = " << call << "\n";

@@ -11,7 +11,8 @@ struct PythonSpec {
   static constexpr ModelKind kKind{.word = "python", .may_keep_state = true, .is_script = true};
 
   std::string script;                // of this machine; a relative path is relative to the job file
-  std::uint64_t samples = 0;         // of the data
+  std::uint64_t samples = 0;         // of a pass over the data
+  bool own_order = false;            // which samples a place has is the script's to say
   std::vector<std::string> tensors;  // parameters in their order: "encoder.weight:64x128", "scale:"
   std::vector<std::string> metrics;  // names of what the loss gives beside it
   std::uint64_t patience_s = 300;    // for a pass before anything is known of how long one takes

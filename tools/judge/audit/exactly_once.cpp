@@ -50,7 +50,7 @@ Membership membership(const Index& run, const LedgerFact& ledger, std::uint64_t 
 }
 
 std::string samples_text(const StartFact& start, Version version, MicroBatch m) {
-  if (start.samples == 0) return "";
+  if (start.samples == 0 || start.own_order()) return "";
   const std::uint64_t first = (version * start.micro_batches + m) * start.sequences;
   std::string text;
   const std::uint32_t shown = std::min<std::uint32_t>(start.sequences, 4);
@@ -100,7 +100,7 @@ std::map<std::uint64_t, std::uint64_t> count_uses(
     const Index& run, const std::map<Version, const LedgerFact*>& ledgers, Case& p2) {
   const StartFact& start = run.h.start;
   std::map<std::uint64_t, std::uint64_t> uses;
-  if (start.samples == 0) return uses;
+  if (start.samples == 0 || start.own_order()) return uses;
   for (const auto& [version, ledger] : ledgers) {
     if (!run.steps.count(version)) continue;
     for (const auto& [m, worker] : ledger->rows) {
@@ -164,7 +164,7 @@ Verdict exactly_once_promise(const Index& run) {
       p2.missing(h, step->line, "step " + number(version) + " has no ledger");
   }
   if (run.steps.empty()) p2.doubt("no step was committed");
-  if (h.start.samples == 0)
+  if (h.start.samples == 0 && !h.start.own_order())
     p2.doubt("which samples the micro-batches hold is not told (`samples` is 0)");
   const auto uses = count_uses(run, ledgers, p2);
   std::string shown = number(std::uint64_t{h.start.micro_batches} * ledgers.size()) +
@@ -172,6 +172,7 @@ Verdict exactly_once_promise(const Index& run) {
                       number(h.start.micro_batches) + "), each once, by " +
                       count(workers.size(), "worker");
   if (!uses.empty()) shown += "; " + passes_text(uses, h.start.samples);
+  if (h.start.own_order()) shown += "; which samples they have is the script's to say";
   return p2.verdict("P2", "exactly once", shown);
 }
 

@@ -44,6 +44,8 @@ struct StartFact {
   std::string coordinator;         // the one that wrote this; empty: of the whole run
   Line line = 0;
 
+  // Returns whether the job deals places whose samples its script draws: which ones is not told.
+  bool own_order() const;
   // Returns a whole number of the job; nothing if it is not there.
   std::optional<std::uint64_t> job_number(const std::string& key) const;
 };

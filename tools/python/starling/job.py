@@ -99,7 +99,7 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
             print(f"starling: {remark}", file=sys.stderr)
         net, data = _made(feed, init, options.seed)
         options.batch_size = feed.taken.batch_size
-        options.samples = feed.taken.samples_of(data)
+        options.samples, options.own_order = feed.taken.samples_of(data), feed.taken.streamed or feed.taken.sampler is not None
         counted = options.count(options.samples)
         options.settle(net)
         held_out = None

@@ -197,6 +197,7 @@ class Options:
     validation: Optional[Validation] = None
     held_out: int = 0  # samples of it, when it was opened
     samples: int = 0  # of a pass, where they are not those of the data
+    own_order: bool = False  # which samples a place has is for the script to say
     schedule: Any = None
     groups: Any = None
     clip: Optional[float] = None
@@ -336,7 +337,7 @@ class Options:
                     "replicas": self.replicas, "isa": self.isa, **half},
             "model": {"kind": "python", "script": script.path, "samples": self.samples or len(data),
                       "tensors": module.tensor_texts(net),
-                      **_chosen(patience_s=patience_s, metrics=list(self.metrics), module=script.module, arguments=script.arguments,
+                      **_chosen(own_order=self.own_order, patience_s=patience_s, metrics=list(self.metrics), module=script.module, arguments=script.arguments,
                                 text=script.text, call=script.call, at=script.at, earlier=script.earlier,
                                 started=script.started)},
             "optimizer": {**self.updates, **_chosen(groups=groups), **({} if end is None else {"schedule_steps": self.steps})},
