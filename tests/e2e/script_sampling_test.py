@@ -172,7 +172,8 @@ def an_audit_says_nothing_of_samples_that_it_does_not_know(place):
 def what_is_none_is_refused_in_one_line(place):
     text = SAMPLED + "train(paced, net, **{**dict(data=data), **eval(os.environ['SAID'])}, **MORE)\n"
     script = written(place, "refused.py", text)
-    for said, line in (("dict(sampler=7)", "sampler= is a int, expected starling.Weighted(..)"),
+    for said, line in (("dict(sampler=[1, 9])", "sampler= is a list, expected starling.Weighted(weights)"),
+                       ("dict(sampler=by_pass, data=DataLoader(data(), 4, True), batch_size=None)", "sampler= and the DataLoader's RandomSampler"),
                        ("dict(sampler=starling.Weighted([1.0, 2.0]))", "Weighted has 2 weights, and the Dataset 64 samples"),
                        ("dict(sampler=lambda n: [64])", "sampler= gives 64 for pass 0, expected numbers of samples, 0 to 63"),
                        ("dict(sampler=by_pass, data=DataLoader(data(), 4, sampler=Turning()), batch_size=None)",

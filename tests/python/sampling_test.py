@@ -158,7 +158,7 @@ def what_is_no_function_of_the_pass_is_refused(place):
                         (Rank(), "the sampler is a Rank, a DistributedSampler: leave it out"),
                         (lambda n: n, "sampler= gives a int for pass 0, expected numbers of samples, 0 to 9"),
                         (iter([1, 2]), "the sampler, a list_iterator, gives no samples for pass 0"),
-                        (5, "sampler= is a int, expected starling.Weighted(..)"), (Weighted, "sampler= is the class Weighted")):
+                        (5, "sampler= is a int, expected starling.Weighted(weights)"), (Weighted, "sampler= is the class Weighted")):
         said = raised(Refused, lambda: sampling.of(given, 10))
         require(line in said, said)
     changed = [1, 2, 3]  # by the training
@@ -182,7 +182,15 @@ def what_draws_otherwise_has_another_digest(place):
                     *(sampling.of(given, 4) for given in (lambda n: [0, 1], lambda n: [1, 0], lambda n: [0, n]))) == 9, "others")
 
 
-main(samples_are_drawn_as_often_as_their_weights_say, a_pass_of_weights_has_as_many_samples_as_were_said,
+def numbers_that_may_be_weights_are_no_sampler(place):
+    """Those of a DataLoader are numbers of samples, as in torch."""
+    for given in ([1, 9], (1, 9), range(2), torch.ones(2), {1: 1}, {1}):
+        said = raised(Refused, lambda: sampling.of(given, 10, by_hand=True))
+        require("expected starling.Weighted(weights), " in said, said)
+    require(passes(sampling.of([1, 9], 10), 2) == [[1, 9], [1, 9]], "no numbers of samples")
+
+
+main(numbers_that_may_be_weights_are_no_sampler, samples_are_drawn_as_often_as_their_weights_say, a_pass_of_weights_has_as_many_samples_as_were_said,
      micro_batches_of_a_grouped_pass_have_like_lengths, a_function_is_asked_for_each_pass,
      numbers_are_as_torch_and_numpy_have_them, a_sampler_of_other_data_has_their_samples,
      random_numbers_of_a_pass_are_those_of_no_micro_batch, what_is_no_function_of_the_pass_is_refused, what_draws_otherwise_has_another_digest)

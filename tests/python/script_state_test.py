@@ -219,6 +219,12 @@ def build():
     starling.moving(net)
     return net, data
 """, "parameter weight of a Net that moves is trained: the optimizer moves it; expected requires_grad_(False)"),
+    "moving_alone": ("""
+def build():
+    net, data = Net(), globals()["data"]
+    net.slow = starling.moving(torch.nn.Parameter(torch.zeros(4), requires_grad=False))
+    return net, data
+""", "a Parameter cannot be said to move, expected a module that has it"),
     "named": ("""
 def build():
     net = Net()

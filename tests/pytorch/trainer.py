@@ -223,7 +223,7 @@ def what_a_job_has_not_is_refused_by_its_name(folder):
         return Trainer(model, args, None, train_dataset, *[None] * 6, (torch.optim.SGD(model.parameters()), None))
 
     held = [{"x": torch.ones(4), "labels": torch.ones(1)}] * 3
-    rows = [({}, None, Sampling, "the sampler, a list, gives 999 for pass 0, expected numbers of samples"),
+    rows = [({}, None, Sampling, "sampler= is a list, expected starling.Weighted(weights)"),
             ({}, None, having("loss_is_scaled_for_ga", True), "loss_is_scaled_for_ga=True, but a step's loss is the mean over its micro-batches"),
             ({}, None, having("optimizer", torch.optim.SGD([torch.zeros(1)])), "the Trainer has optimizer, but the optimizer is the job's"),
             ({}, None, by_place, "the Trainer has optimizer, but the optimizer is the job's"),

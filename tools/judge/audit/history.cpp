@@ -282,11 +282,6 @@ void take_kind(const std::string& kind, Fields& f, History& h) {
 
 }  // namespace
 
-bool StartFact::own_order() const {
-  const auto it = job.find("model.own_order");
-  return it != job.end() && it->second == "true";
-}
-
 std::optional<std::uint64_t> StartFact::job_number(const std::string& key) const {
   const auto it = job.find(key);
   if (it == job.end()) return std::nullopt;

@@ -45,7 +45,10 @@ struct StartFact {
   Line line = 0;
 
   // Returns whether the job deals places whose samples its script draws: which ones is not told.
-  bool own_order() const;
+  bool own_order() const {
+    const auto it = job.find("model.own_order");
+    return it != job.end() && it->second == "true";
+  }
   // Returns a whole number of the job; nothing if it is not there.
   std::optional<std::uint64_t> job_number(const std::string& key) const;
 };

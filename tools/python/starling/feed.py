@@ -81,7 +81,7 @@ class Feed:
         if loader is not None:
             return net, self._of_loader(loader)
         if self.sampler is not None:
-            self.taken = replace(self.taken, sampler=sampling.of(self.sampler, len(data)))
+            self.taken = replace(self.taken, sampler=sampling.of(self.sampler, len(data), by_hand=True))
         return net, data
 
     def _streams(self, data: Any, loader: Any) -> Any:
@@ -137,11 +137,9 @@ class Feed:
 
         data: Any = loader.dataset
         self._check_batches(loader)
-        drawn = sampling.of(loader.sampler, len(data))
-        if self.sampler is not None:
-            if drawn is not None and type(loader.sampler) is not SequentialSampler:
-                raise Refused(f"sampler= and the DataLoader's {_named(loader.sampler)} differ: say it in one of them")
-            drawn = sampling.of(self.sampler, len(data))
+        if self.sampler is not None and type(loader.sampler) is not SequentialSampler:
+            raise Refused(f"sampler= and the DataLoader's {_named(loader.sampler)} differ: say it in one of them")
+        drawn = sampling.of(loader.sampler, len(data)) if self.sampler is None else sampling.of(self.sampler, len(data), by_hand=True)
         self.taken = Taken(
             self.collate or loader.collate_fn, loader.batch_size,
             loader.num_workers if self.num_workers is None else self.num_workers,

@@ -11,9 +11,9 @@ import itertools
 import math
 import operator
 import struct
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from numbers import Integral
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional
 
 from .order import Order, drawn
 from .script import Refused
@@ -222,7 +222,7 @@ class Function(Sampler):
         found = self._asked(seed, number)
         if len(found) != self.length:
             raise Refused(f"{self._name} gives {len(found)} samples for pass {number} and {self.length} for the first; expected"
-                          " as many for each")
+                          " as many for each, as a pass may have a sample again")
         return found
 
     def _next(self, seed: int, number: int) -> "array.array[int]":
@@ -282,21 +282,23 @@ def _of_torch(sampler: Any, samples: int) -> "Optional[Sampler]":
     return Function(of_pass, samples, f"the sampler, a {kind.__name__},")
 
 
-def of(given: Any, samples: int) -> "Optional[Sampler]":
-    """What a job of so many samples was told by sampler=, or has of a DataLoader; None where a pass has each sample once, in a
-    drawn order. Raises Refused."""
+def of(given: Any, samples: int, by_hand: bool = False) -> "Optional[Sampler]":
+    """What a job of so many samples has of a DataLoader, or was told by sampler= (by_hand); None where a pass has each sample
+    once, in a drawn order. Raises Refused."""
+    # A list in the place of a sampler is as often one of weights.
+    plain = by_hand and (hasattr(given, "tolist") or isinstance(given, (Mapping, Sequence, Set)))
     try:
         made: "Optional[Sampler]" = None
         if isinstance(given, Sampler):
             made = given
-        elif hasattr(given, "__iter__") and not isinstance(given, (type, str, bytes)):
+        elif hasattr(given, "__iter__") and not isinstance(given, (type, str, bytes)) and not plain:
             made = _of_torch(given, samples)
         elif callable(given) and not isinstance(given, type):
             made = Function(given, samples, "sampler=")
         elif given is not None:
             kind = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
-            raise Refused(f"sampler= is {kind}, expected starling.Weighted(..), starling.Grouped(..), a sampler of torch, or a function"
-                          " of the number of a pass that gives the numbers of its samples")
+            raise Refused(f"sampler= is {kind}, expected starling.Weighted(weights), starling.Grouped(lengths), a sampler of torch, or a"
+                          " function of the number of a pass that gives the numbers of its samples, as lambda epoch: numbers")
     except ValueError as why:
         raise Refused(f"the sampler's {why}") from None
     if made is not None:

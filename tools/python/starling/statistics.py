@@ -24,7 +24,11 @@ def moving(module: "nn.Module") -> "nn.Module":
     of trained parameters, and cost four bytes of messages for each element and micro-batch. What is added to the module
     later is not among them.
 
-    Raises ValueError for a parameter that is trained."""
+    Raises ValueError for a parameter that is trained, and for what is no module."""
+    if isinstance(module, type) or not hasattr(module, "named_parameters"):
+        kind = f"the class {module.__name__}" if isinstance(module, type) else f"a {type(module).__name__}"
+        raise ValueError(f"{kind} cannot be said to move, expected a module that has it, as torch.nn.ParameterList([..]),"
+                         " in starling.moving()")
     for name, p in module.named_parameters():
         if p.requires_grad:
             raise ValueError(f"parameter {name} of a {type(module).__name__} that moves is trained: the optimizer moves it;"
