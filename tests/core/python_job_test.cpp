@@ -41,7 +41,8 @@ TEST_CASE(
     "a script's model: its path is relative to the job file, and a job is written as it was read") {
   const Job job = parse_job(kGood, "/folder").value();
   const auto& python = std::get<PythonSpec>(job.model);
-  CHECK(python == PythonSpec{"/folder/train.py", 100, {"net.weight:3x4", "scale:"}, {}, 300});
+  CHECK(python ==
+        PythonSpec{"/folder/train.py", 100, false, {"net.weight:3x4", "scale:"}, {}, 300});
   CHECK(parse_job(format_job(job), "/").value() == job);
   const Job measures =
       parse_job(with("samples = 100", "samples = 100\nmetrics = [\"a\", \"b\"]"), "/").value();
