@@ -269,7 +269,7 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
     build       () -> (nn.Module, Dataset or DataLoader), or with `data` the nn.Module alone; runs in every
                 worker, with the same random numbers
     data        the data: a map-style Dataset, an IterableDataset with `shards`, a DataLoader of torch, or a function that
-                gives one and is called after build(). Of a DataLoader a job takes dataset, batch_size, shuffle, collate_fn, num_workers,
+                gives one and is called after build(). Of a DataLoader a job takes dataset, batch_size, sampler, collate_fn, num_workers,
                 prefetch_factor and worker_init_fn; what it cannot have is refused by name
     num_workers processes that read the micro-batches which come next beside the pass, for each one that computes, 0 to
                 256; default: those of the DataLoader, else 0; changes no bits
