@@ -210,7 +210,7 @@ class Server:
         self._views: list[tuple[Any, Any]] = []  # of what a pass computes with and its gradient, by tensor
         self._away = any(p.device.type != "cpu" for _, p in self._trained)
         self._copied = self._away or any(p.dtype != torch.float32 for _, p in self._trained)
-        self._pins = feed.taken.pins and any(t.device.type == "cuda" for _, t in self._trained)
+        self._pins = taken.pins and any(t.device.type == "cuda" for _, t in self._trained)
         if self._away:
             # With warn_only attention on a GPU has a backward pass that does not repeat itself. Without it, what has
             # no other one raises, with the operator's name.
@@ -285,9 +285,9 @@ class Server:
         self._module.seed_everything(0, number)
 
     def _read(self, number: int) -> bytes:
-        """The digest of a batch of the data, of the batches that a pass over them has; where a pass has fewer than there
-        are, of several, READ_MOST at most, as a pass may wait for it. Nothing where they cannot be compared, one byte where the Dataset raises, which the pass that wants
-        the sample tells: the batch is read again later. Raises Refused."""
+        """The digest of batch `number` of a pass's many, as a batch of the data; where the data have more batches than a
+        pass, of several, READ_MOST at most, as a pass may wait for it. Nothing where the data cannot be compared, one byte
+        where the Dataset raises, which the pass that wants the sample tells: the batch is read again later. Raises Refused."""
         how = self._collate, self._channel.size, self._seed_sample
         there, of_pass = (-(-samples // self._channel.size) for samples in (len(self.data), self._order.samples))
         batches = range(number, there, of_pass)

@@ -29,10 +29,6 @@ class Taken:
     pins: bool = False      # batches are in pinned memory, where the net is on a GPU
     sampler: "Optional[Sampler]" = None  # None: each pass has each sample once, in a drawn order
 
-    def samples_of(self, data: Any) -> int:
-        """Of a pass over the data."""
-        return len(data) if self.sampler is None else self.sampler.length
-
     def begun(self) -> None:
         """To be called in each process that reads samples, before it does."""
         if self.begin is not None:

@@ -99,8 +99,8 @@ def _trained(call: Call, options: Options, feed: Feed, init: "Optional[Mapping[s
             print(f"starling: {remark}", file=sys.stderr)
         net, data = _made(feed, init, options.seed)
         options.batch_size = feed.taken.batch_size
-        options.samples, options.own_order = feed.taken.samples_of(data), feed.taken.streamed or feed.taken.sampler is not None
-        counted = options.count(options.samples)
+        options.sampler = feed.taken.sampler
+        counted = options.count(options.samples_of(data))
         options.settle(net)
         held_out = None
         if options.validation is not None:

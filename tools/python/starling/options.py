@@ -15,6 +15,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Set
 from . import torch_updates, update
 from .best import KEEP_MAX
 from .optimizers import OPTIMIZERS
+from .sampling import Sampler
 from .script import Refused, Script
 from .validation import EVERY, Validation
 
@@ -196,8 +197,7 @@ class Options:
     epochs: Optional[float] = None  # instead of steps
     validation: Optional[Validation] = None
     held_out: int = 0  # samples of it, when it was opened
-    samples: int = 0  # of a pass, where they are not those of the data
-    own_order: bool = False  # which samples a place has is for the script to say
+    sampler: "Optional[Sampler]" = None  # None: a pass has each sample once, in a drawn order
     schedule: Any = None
     groups: Any = None
     clip: Optional[float] = None
@@ -322,12 +322,17 @@ class Options:
             del words[at:at + 2]
         return words if end is None else [word for word in words if not word.startswith("--steps=")]
 
+    def samples_of(self, data: Any) -> int:
+        """Of a pass over the data."""
+        return len(data) if self.sampler is None else self.sampler.length
+
     def job(self, net: Any, data: Any, script: Script, end: Optional[int] = None, tended: bool = False) -> str:
         """The text of a job file, after settle(). end: it ends after so many steps, and the rate's schedule stays that
         of `steps`. tended: this process removes checkpoints."""
         from . import module, statistics, streams
 
-        patience_s = data.patience_s if isinstance(data, streams.Streams) else 0
+        streamed = isinstance(data, streams.Streams)
+        patience_s = data.patience_s if streamed else 0
         half = {"precision": "bf16"} if module.precision(net) == "bf16" else {}
         moving = [name for name, _ in statistics.of(net)]
         groups = self.updates.get("groups", []) + ([{"tensors": moving, "statistics": True}] if moving else [])
@@ -335,10 +340,10 @@ class Options:
             "job": {"name": name_of(script), "seed": self.seed, "steps": self.steps if end is None else end,
                     "micro_batches": self.micro_batches, "sequences": self.batch_size,
                     "replicas": self.replicas, "isa": self.isa, **half},
-            "model": {"kind": "python", "script": script.path, "samples": self.samples or len(data),
+            "model": {"kind": "python", "script": script.path, "samples": self.samples_of(data),
                       "tensors": module.tensor_texts(net),
-                      **_chosen(own_order=self.own_order, patience_s=patience_s, metrics=list(self.metrics), module=script.module, arguments=script.arguments,
-                                text=script.text, call=script.call, at=script.at, earlier=script.earlier,
+                      **_chosen(own_order=streamed or self.sampler is not None, patience_s=patience_s,
+                                metrics=list(self.metrics), module=script.module, arguments=script.arguments, text=script.text, call=script.call, at=script.at, earlier=script.earlier,
                                 started=script.started)},
             "optimizer": {**self.updates, **_chosen(groups=groups), **({} if end is None else {"schedule_steps": self.steps})},
             # Importing what a script needs takes workers of one machine their time.
