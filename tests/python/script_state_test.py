@@ -256,6 +256,19 @@ def refused(place, name, text, line):
         raise AssertionError(f"{name}: nothing was said, losses {[loss for loss, _, _ in found]}")
 
 
+def asked_and_told(script, ask, line):
+    """ask(process) raises what has the line."""
+    process = Process(script, elements=4 * BLOCK)
+    try:
+        ask(process)
+    except Raised as why:
+        require(line in str(why), why)
+    else:
+        raise AssertionError(f"nothing was said, expected: {line}")
+    finally:
+        process.close()
+
+
 def what_a_loss_leaves_changed_is_named(place):
     for name, (wrong, line) in IN_A_LOSS.items():
         refused(place, name, wrong + "train(wrong)\n", line)
@@ -464,34 +477,21 @@ train(averaged, metrics=["slow"], validation=build()[1], evaluate=evaluated, eva
         require(process.evaluate(2) != before, "held-out data are seen with another average than the step's")
     finally:
         process.close()
-    process = Process(script("moves.py", "moved(net)"), elements=4 * BLOCK)
-    try:
-        process.evaluate(0)
-    except Raised as why:
-        require("the evaluation has changed parameter slow.weight, which passes of the loss alone may move" in str(why), why)
-    else:
-        raise AssertionError("an evaluation may move an average")
-    finally:
-        process.close()
+    asked_and_told(script("moves.py", "moved(net)"), lambda process: process.evaluate(0),
+                   "the evaluation has changed parameter slow.weight, which passes of the loss alone may move")
 
 
 def what_a_loop_moves_between_two_passes_is_refused(place):
-    process = Process(written(place, "between.py", HEAD + AVERAGED + """
+    script = written(place, "between.py", HEAD + AVERAGED + """
 job = starling.Job(build, steps=8, metrics=["slow"])
 for step in job:
     for mb in step.mine:
         value, metrics = averaged(job.net, mb.batch())
         mb.done(value, **metrics)
         moved(job.net)
-"""), elements=4 * BLOCK)
-    try:
-        process.passes(2)
-    except Raised as why:
-        require("parameter slow.weight was changed between two passes, of which the job would know nothing" in str(why), why)
-    else:
-        raise AssertionError("nothing was said")
-    finally:
-        process.close()
+""")
+    asked_and_told(script, lambda process: process.passes(2),
+                   "parameter slow.weight was changed between two passes, of which the job would know nothing")
 
 
 def what_moves_may_be_given_other_memory_and_hold_what_is_not_finite(place):
@@ -533,15 +533,7 @@ def evaluated(net, batch):
     return value
 train(validation=build()[1], evaluate=evaluated)
 """)
-    process = Process(script, elements=4 * BLOCK)
-    try:
-        process.evaluate(0)
-    except Raised as why:
-        require("the evaluation has changed buffer norm.running_mean" in str(why), why)
-    else:
-        raise AssertionError("an evaluation may move statistics")
-    finally:
-        process.close()
+    asked_and_told(script, lambda process: process.evaluate(0), "the evaluation has changed buffer norm.running_mean")
 
 
 def a_fork_of_the_script_does_not_hold_the_workers_socket(place):
