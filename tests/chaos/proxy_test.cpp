@@ -257,7 +257,7 @@ TEST_CASE("a forgotten worker has no front and no connection") {
 }
 
 TEST_CASE("ports for workers are free and not dialled from") {
-  const auto one = QuietPort::take().value(), two = QuietPort::take().value();
+  const auto one = QuietPort::take("127.0.0.1").value(), two = QuietPort::take("127.0.0.1").value();
   CHECK(one.port() != two.port());
   CHECK(one.port() >= 18000);
   CHECK(two.port() < 32768);
@@ -265,7 +265,7 @@ TEST_CASE("ports for workers are free and not dialled from") {
 
 TEST_CASE("the port of a front is its worker's alone, of one life after the other") {
   const auto proxy = Proxy::start().value();
-  auto taken = QuietPort::take().value();
+  auto taken = QuietPort::take("127.0.0.1").value();
   const sockaddr_in address = at(taken.port());
   const auto* generic = reinterpret_cast<const sockaddr*>(&address);
   REQUIRE(proxy->add("a", std::move(taken), true));

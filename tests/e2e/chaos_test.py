@@ -4,7 +4,16 @@ import shlex
 import subprocess
 
 from chaos_of import attach, chaos, findings, report_of
-from harness import MINUTE, STARLING, main, processes_naming, require, same_so_far, wait_until
+from harness import MINUTE, STARLING, Failed, main, processes_naming, require, same_so_far, wait_until
+
+
+def last_words(*paths):
+    """The ends of these files, of those that are there."""
+    words = []
+    for path in filter(os.path.exists, paths):
+        with open(path) as file:
+            words.append(f"{path}:\n{file.read()[-2000:]}")
+    return "\n".join(words)
 
 
 def run_chaos(*arguments):
@@ -322,15 +331,22 @@ for_s = 60
 """)
     for name, options in (("disturbed", ("--links", "proxy", "--reference", "0" * 32)), ("quiet", ())):
         out = place.path(f"out-{name}")
-        process = subprocess.Popen([STARLING, "chaos", place.job(steps=100000), "--plan", plan, "--out", out,
-                                    *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        said = place.path(f"{name}.txt")
+        with open(said, "w") as file:
+            process = subprocess.Popen([STARLING, "chaos", place.job(steps=100000), "--plan", plan, "--out", out,
+                                        *options], stdout=file, stderr=file)
         events = os.path.join(out, name, "events.jsonl")
-        wait_until(lambda: os.path.exists(events) and '"ev":"step"' in open(events).read(), "steps")
-        if name == "disturbed":  # a stranger tries to get in
-            wait_until(lambda: processes_naming("stranger.toml") or os.path.exists(
-                os.path.join(out, "stranger.toml")), "a stranger")
-        process.kill()
-        process.wait(MINUTE)
+        try:
+            wait_until(lambda: os.path.exists(events) and '"ev":"step"' in open(events).read(), "steps", of=process)
+            if name == "disturbed":  # a stranger tries to get in
+                wait_until(lambda: processes_naming("stranger.toml") or os.path.exists(
+                    os.path.join(out, "stranger.toml")), "a stranger", of=process)
+        except Failed as error:
+            logs = last_words(said, f"{out}/{name}.log", f"{out}/workers.log", events)
+            raise Failed(f"{error}:\n{logs}") from None
+        finally:
+            process.kill()
+            process.wait(MINUTE)
         wait_until(lambda: not processes_naming(out), f"the end of all of {name}")
 
 

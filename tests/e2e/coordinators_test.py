@@ -2,9 +2,10 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 
-from harness import STARLING, main, processes_naming, require, same, wait_until
+from harness import STARLING, Failed, main, processes_naming, require, same, wait_until
 from ports import free_ports
 
 
@@ -32,6 +33,27 @@ def a_killed_coordinator_stops_no_step_and_comes_back(place):
     run.kill(run.workers()[1])
     same(run, quiet)
     require(len(run.workers("lost")) == 1, "the loss was not noticed once")
+
+
+def each_coordinator_has_a_port_of_its_own_that_nobody_dials_from(place):
+    """Or a connection, or another run's worker, could have the port while its coordinator begins."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        first_dialled = int(file.read().split()[0])
+    run = place.run(place.job(steps=100000), "--workers", 1, "--coordinators", 3)
+    run.wait_for_step(5)
+    ports = [int(address.rsplit(":", 1)[1]) for address in run.events("start")[0]["address"].split(",")]
+    require(len(set(ports)) == 3 and max(ports) < first_dialled, f"ports {ports}, dialled from {first_dialled}")
+    pid = processes_naming(f"{run.out}/coordinator-0")[0]
+    os.kill(pid, signal.SIGKILL)
+    while processes_naming(f"{run.out}/coordinator-0") in ([], [pid]):
+        try:
+            with socket.socket() as other:
+                other.bind(("127.0.0.1", ports[0]))
+        except OSError:
+            continue
+        raise Failed("its port could be had while it began again")
+    run.process.send_signal(signal.SIGINT)
+    run.end(code=130)
 
 
 def wiped_coordinators_are_repaired_while_workers_are_killed(place):
@@ -107,5 +129,5 @@ def a_first_start_is_said(place):
             process.communicate(timeout=300)
 
 
-main(a_killed_coordinator_stops_no_step_and_comes_back,
+main(a_killed_coordinator_stops_no_step_and_comes_back, each_coordinator_has_a_port_of_its_own_that_nobody_dials_from,
      wiped_coordinators_are_repaired_while_workers_are_killed, a_first_start_is_said)

@@ -1,9 +1,11 @@
 """Exit codes, one clear line for bad input, and nothing left behind however a run ends (P6)."""
 import os
 import signal
+import socket
 import subprocess
 
 from harness import STARLING, alive, main, processes_naming, require, wait_until
+from ports import free_port
 
 
 def starling(*arguments):
@@ -54,6 +56,17 @@ def an_output_directory_is_used_once(place):
     run.end(code=143, seconds=10)
     again = starling("run", job, "--out", run.out)
     require(again.returncode == 2 and "already holds a run" in again.stderr, again.stderr)
+
+
+def a_port_that_is_in_use_is_said_at_once(place):
+    with socket.create_server(("127.0.0.1", free_port())) as busy:
+        port = busy.getsockname()[1]
+        for coordinators in ("1", "3"):
+            refused = starling("run", place.job(steps=20), "--out", place.path(f"busy-{coordinators}"),
+                               "--coordinators", coordinators, "--port", str(port))
+            lines = refused.stderr.strip().splitlines()
+            require(refused.returncode == 2 and len(lines) == 1 and "cannot listen" in lines[0] and str(port) in lines[0],
+                    f"{coordinators} coordinators: {refused.returncode} {refused.stderr}")
 
 
 def what_could_not_begin_begins_in_the_same_folder(place):
@@ -144,13 +157,6 @@ def parts_started_by_hand_train_as_run_does(place):
     require(not os.path.exists(quiet.out + ".keys"), "keys of a run that has ended")
     with open(quiet.out + "/model.safetensors", "rb") as one, open(out + "/model.safetensors", "rb") as two:
         require(one.read() == two.read(), "model files differ")
-
-
-def free_port():
-    import socket
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def the_end_is_a_line_of_its_own_on_a_terminal(place):
@@ -257,6 +263,7 @@ def help_teaches(place):
 
 
 main(bad_input_is_one_line_and_exit_code_2, an_output_directory_is_used_once,
+     a_port_that_is_in_use_is_said_at_once,
      what_could_not_begin_begins_in_the_same_folder, ctrl_c_leaves_nothing_behind, a_killed_launcher_or_guard_leaves_nothing_behind,
      too_few_workers_is_exit_code_3, nobody_gets_in_with_another_key,
      parts_started_by_hand_train_as_run_does, the_end_is_a_line_of_its_own_on_a_terminal,

@@ -24,6 +24,7 @@ PATIENCE = 3 * MINUTE
 LONG_LEASE_MS = 10000
 # Of jobs that do not say theirs: "emulated" runs every test on the device whose memory the host cannot read.
 ISA = os.environ.get("STARLING_E2E_ISA", "auto")
+LEFT = 143  # the worker has left, as it was told to
 NOT_HERE = 6  # the job is done, and the model that was to be saved is elsewhere
 
 
@@ -43,14 +44,16 @@ def require(condition, text):
         raise Failed(text)
 
 
-def wait_until(condition, what, seconds=PATIENCE):
-    """`seconds`: less than PATIENCE means nothing to a busy machine."""
+def wait_until(condition, what, seconds=PATIENCE, of=None):
+    """`seconds`: less than PATIENCE means nothing to a busy machine. `of`: a process without which it never comes."""
     seconds = max(seconds, PATIENCE)
     end = time.monotonic() + seconds
     while True:
+        over = of is not None and of.poll() is not None
         value = condition()
         if value:
             return value
+        require(not over, f"{what}: not before the end, exit code {of and of.returncode}")
         require(time.monotonic() < end, f"{what}: not within {seconds:.0f} s")
         time.sleep(0.005)
 
@@ -240,7 +243,7 @@ class Run:
     def digest(self):
         self.end()
         for joiner in self.joiners:
-            require(joiner.wait(PATIENCE) == 0, f"a joiner ended with {joiner.returncode}:\n{self.text()}")
+            require(joiner.wait(PATIENCE) in (0, LEFT), f"a joiner ended with {joiner.returncode}:\n{self.text()}")
         done = self.events("done")
         require(len(done) == 1, f"{len(done)} `done` events")
         return done[0]["digest"]
@@ -314,7 +317,7 @@ def same_so_far(place, run, job):
     run.process.send_signal(signal.SIGINT)
     run.end(code=130)
     for joiner in run.joiners:
-        require(joiner.wait(PATIENCE) == 130, f"a joiner ended with {joiner.returncode}:\n{run.text()}")
+        require(joiner.wait(PATIENCE) in (130, LEFT), f"a joiner ended with {joiner.returncode}:\n{run.text()}")
     quiet = place.run(job, "--workers", 1)
     quiet.wait_for_step(run.steps())
     quiet.process.send_signal(signal.SIGINT)

@@ -35,7 +35,7 @@ Result<std::vector<std::string>> addresses_behind(Proxy& proxy, const std::strin
     STARLING_TRY(front, proxy.add(worker, home, kHomePort, /*bulk=*/true));
     return told(at(home, kHomePort), front);
   }
-  STARLING_TRY(own, QuietPort::take());
+  STARLING_TRY(own, QuietPort::take(proxy.host()));
   const std::string listen = at(proxy.host(), own.port());
   STARLING_TRY(front, proxy.add(worker, std::move(own), /*bulk=*/true));
   return told(listen, front);

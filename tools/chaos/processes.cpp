@@ -20,9 +20,12 @@
 #include <sstream>
 #include <thread>
 
-#include "tools/chaos/fd.h"
+#include "tools/processes/fd.h"
 
 namespace starling::chaos {
+
+using tools::Fd;
+
 namespace {
 
 namespace fs = std::filesystem;

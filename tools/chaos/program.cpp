@@ -12,11 +12,14 @@
 #include <cstring>
 #include <sstream>
 
-#include "tools/chaos/fd.h"
+#include "tools/processes/fd.h"
 
 extern char** environ;
 
 namespace starling::chaos {
+
+using tools::Fd;
+
 namespace {
 
 constexpr std::size_t kAnswerBytesMax = 16u << 20;

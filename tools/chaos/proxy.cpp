@@ -29,6 +29,9 @@
 #include "core/base/check.h"
 
 namespace starling::chaos {
+
+using tools::Fd;
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -403,24 +406,6 @@ Result<std::unique_ptr<Proxy>> Proxy::start(std::string host) {
   if (epoll.get() < 0 || wake.get() < 0) return unavailable("no proxy");
   return std::unique_ptr<Proxy>(
       std::make_unique<Running>(std::move(host), std::move(epoll), std::move(wake)));
-}
-
-Result<QuietPort> QuietPort::take() {
-  static std::atomic<std::uint32_t> next{static_cast<std::uint32_t>(::getpid())};
-  constexpr std::uint32_t kFirst = 18000, kCount = 14000;  // Linux dials from 32768 on
-  for (std::uint32_t tried = 0; tried < kCount; ++tried) {
-    const auto port = static_cast<std::uint16_t>(kFirst + next++ % kCount);
-    QuietPort taken(Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), port);
-    const sockaddr_in address = address_of("127.0.0.1", port);
-    if (!taken.fd_ ||
-        ::bind(taken.fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-      continue;
-    // Set after bind(), which proves without it that the port was free; a listener may share it.
-    const int on = 1;
-    ::setsockopt(taken.fd_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    return taken;
-  }
-  return Error(Code::kUnavailable, "no free port from 18000 to 31999");
 }
 
 }  // namespace starling::chaos

@@ -12,9 +12,11 @@
 #include <string>
 
 #include "core/base/result.h"
-#include "tools/chaos/fd.h"
+#include "tools/processes/quiet_port.h"
 
 namespace starling::chaos {
+
+using tools::QuietPort;
 
 // A LinkState is that of the links of one worker. Both directions alike.
 struct LinkState {
@@ -31,20 +33,6 @@ struct LinkCounts {
   std::uint64_t flipped = 0;      // bits
   std::uint64_t given_up = 0;     // connections that closed with a flipped bit in them
   std::uint64_t connections = 0;  // open now
-};
-
-// A QuietPort is a port of 127.0.0.1 outside the range of ports for dialling. Until this goes, no
-// other process gets it, and processes that set SO_REUSEADDR may listen there, one after the other.
-class QuietPort {
- public:
-  // Errors: kUnavailable  all are taken.
-  static Result<QuietPort> take();
-  std::uint16_t port() const { return port_; }
-
- private:
-  QuietPort(Fd fd, std::uint16_t port) : fd_(std::move(fd)), port_(port) {}
-  Fd fd_;  // bound, never listening
-  std::uint16_t port_;
 };
 
 class Proxy {

@@ -14,10 +14,10 @@
 #include <string_view>
 #include <utility>
 
-#include "collectives/tcp/socket.h"
 #include "core/base/address.h"
 #include "core/observe/event_reader.h"
 #include "core/observe/skips.h"
+#include "tools/processes/quiet_port.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/coordinators.h"
 
@@ -31,12 +31,6 @@ constexpr milliseconds kLastSteps{1000};  // waited for when the end is told bef
 // Between two starts of one coordinator: one that ends as soon
 // as it has begun, say for want of disk, tries once a second.
 constexpr milliseconds kBetweenStarts{1000};
-
-// Returns a port of this address that is free now, and likely still when a coordinator takes it.
-Result<std::uint16_t> free_port(const std::string& host) {
-  STARLING_TRY(bound, collectives::listen_tcp(host, 0));
-  return bound.port;
-}
 
 class Processes : public Coordinators {
  public:
@@ -57,12 +51,11 @@ class Processes : public Coordinators {
     std::string peers;
     for (std::size_t i = 0; i < places_.size(); ++i) {
       Place& place = places_[i];
-      auto port = static_cast<std::uint16_t>(options_.port + i);
-      if (options_.port == 0) {
-        STARLING_TRY(found, free_port(options_.host));
-        port = found;
-      }
-      place.address = to_string(Address{options_.host, port});
+      const auto wanted = static_cast<std::uint16_t>(options_.port + i);
+      STARLING_TRY(port, options_.port == 0 ? QuietPort::take(options_.host)
+                                            : QuietPort::take(options_.host, wanted));
+      place.address = to_string(Address{options_.host, port.port()});
+      ports_.push_back(std::move(port));
       peers += (peers.empty() ? "" : ",") + place.address;
     }
     address_ = "tcp://" + peers;
@@ -230,6 +223,7 @@ class Processes : public Coordinators {
   Children& children_;
   Skips skips_;
   std::vector<Place> places_;
+  std::vector<QuietPort> ports_;  // of the places: kept while a coordinator begins again
   std::string address_;
   Version last_step_ = 0;
   std::vector<Event> late_;   // of coordinators that have died, for the next wait()

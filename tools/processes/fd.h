@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace starling::chaos {
+namespace starling::tools {
 
 class Fd {
  public:
@@ -25,4 +25,4 @@ class Fd {
   int fd_;
 };
 
-}  // namespace starling::chaos
+}  // namespace starling::tools
