@@ -38,7 +38,8 @@ struct SharedLife {
   // True once the worker listens to the coordinators. Before, while it loads
   // its data or a script, its guard listens, and ends it when the job is over.
   std::atomic<bool> listens{false};
-  // True once the coordinators have told the worker that the job is over: then no end is a death.
+  // True once the coordinators have told the worker that the job is over, or have released it as it
+  // leaves: then no end is a death.
   std::atomic<bool> over{false};
   // The reason why the worker ends itself, up to a zero byte. Written
   // by the thread that ends the process, as the last thing it does.
@@ -51,7 +52,7 @@ struct SharedLife {
 // Forks; `worker` runs in the child and its result becomes the child's exit status. The guard
 // passes ending signals and orders (core/base/signals.h) on to the child, and returns how it ended:
 // its exit status, or 128 + the signal that killed it. It has then told the coordinators every end
-// but 0, kFencedStatus, kNotHereStatus and one after the job's own. Both processes run with these
+// but 0, kFencedStatus, kNotHereStatus and one with `over`. Both processes run with these
 // signals and SIGCHLD blocked: the child is to wait for them. Must be called before the process has
 // threads (ZeroMQ and CAF do not survive a fork). Errors: kUnavailable  no memory or process.
 Result<int> run_guard(const GuardOptions& options, const std::function<int(SharedLife&)>& worker);

@@ -1,5 +1,5 @@
 """Azure names a machine in letters of either case: a Preempt for this one is heeded however it is spelt."""
-from harness import LONG_LEASE_MS, PATIENCE, require, wait_until
+from harness import LEFT, LONG_LEASE_MS, PATIENCE, require, wait_until
 from metadata import Azure
 
 
@@ -16,6 +16,6 @@ def a_notice_in_capitals_is_a_leave(place):
         wait_until(lambda: azure.count("none"), "the service is asked")
         require(worker.poll() is None, "it left for another machine's notice")
         azure.tell(notice=60)
-        require(worker.wait(PATIENCE) == 0, f"exit code {worker.returncode}:\n{run.text()[-2000:]}")
+        require(worker.wait(PATIENCE) == LEFT, f"exit code {worker.returncode}:\n{run.text()[-2000:]}")
     run.process.send_signal(15)
     run.end(code=143)

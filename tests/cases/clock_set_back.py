@@ -4,7 +4,7 @@ import signal
 import subprocess
 
 from faults import preloaded
-from harness import PATIENCE, environment, require, wait_until
+from harness import LEFT, PATIENCE, environment, require, wait_until
 
 
 def _set_back(file):
@@ -24,6 +24,6 @@ def a_worker_leaves_and_the_run_ends(place):
         wait_until(lambda: len(run.workers()) == 3, "the join")
     _set_back(clock)
     worker.send_signal(signal.SIGTERM)
-    require(worker.wait(PATIENCE) == 0, f"exit code {worker.returncode}:\n{run.text()[-2000:]}")
+    require(worker.wait(PATIENCE) == LEFT, f"exit code {worker.returncode}:\n{run.text()[-2000:]}")
     run.process.send_signal(signal.SIGTERM)
     run.end(code=143)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 from cluster import Cluster
-from harness import STARLING, main, require, wait_until
+from harness import LEFT, STARLING, main, require, wait_until
 
 
 def said_by(*command):
@@ -58,6 +58,9 @@ def without_a_flag_a_follower_has_it_all(place):
         cluster.wait_for_step((first + 1) % 3, 150)
         cluster.coordinators[first].send_signal(signal.SIGKILL)  # for good
         cluster.coordinators.pop(first).wait()
+        code = cluster.workers[2].wait(120)
+        require(code == LEFT, f"who leaves ended with {code}, as who is done:\n{cluster.text()[-3000:]}")
+        del cluster.workers[2]
         cluster.end()
         for i in cluster.coordinators:
             # All but the differences that the leader was told of, which its own file has.

@@ -5,7 +5,7 @@ The services are imitations on this machine (metadata.py); the workers are real 
 import signal
 import time
 
-from harness import LONG_LEASE_MS, main, require, same, wait_until
+from harness import LEFT, LONG_LEASE_MS, main, require, same, wait_until
 from metadata import Aws, Azure, Gcp
 
 JOB = """
@@ -50,7 +50,7 @@ def nobody_was_stopped(run):
 
 def left_in_time(run, worker, source, seconds):
     """It ends by itself, with exit code 0, while the job goes on."""
-    require(worker.wait(seconds) == 0, f"the worker ended with {worker.returncode}:\n{run.text()}")
+    require(worker.wait(seconds) == LEFT, f"the worker ended with {worker.returncode}:\n{run.text()}")
     require(run.process.poll() is None, "it left only when the job ended")
     told = [e for e in run.events("notice") if e["source"] == source and e["leave"]]
     require(len(told) == 1, f"{len(told)} notices of {source} in the events")

@@ -101,12 +101,18 @@ std::optional<int> LocalWorkers::ended(const ChildEnd& child, bool again) {
   if (at == lives_.end() || goes_on(*at, child.status)) return std::nullopt;
   const Life life = std::move(*at);
   lives_.erase(at);
+  if (child.status == kExitTerminated) left_.insert(life.id);
   const std::size_t due = due_.size();
   // A living guard would do this.
   if (again && begins_anew(child.status)) due_.push_back({life.place, Clock::now()});
   if (again && died(child.status)) plan_another(life, child.status);
   if (due_.size() > due) return std::nullopt;
   return child.status;
+}
+
+bool LocalWorkers::all_members_left() const {
+  return none() && !members_.empty() &&
+         std::includes(left_.begin(), left_.end(), members_.begin(), members_.end());
 }
 
 void LocalWorkers::plan_another(const Life& life, int status) {

@@ -48,6 +48,9 @@ class LocalWorkers {
   std::size_t size() const { return lives_.size(); }
   // True if no worker is there, and none will be started.
   bool none() const { return lives_.empty() && due_.empty(); }
+  // Returns whether all members of the last epoch that was told were workers
+  // of this process, and have ended as their notices were over.
+  bool all_members_left() const;
 
  private:
   struct Life {
@@ -73,6 +76,7 @@ class LocalWorkers {
   std::vector<Life> lives_;
   std::vector<Due> due_;
   std::set<std::uint64_t> members_;                   // of the last epoch
+  std::set<std::uint64_t> left_;                      // ended as they had announced
   std::map<std::string, std::uint32_t> short_lives_;  // in a row, by how they ended
   std::uint64_t steps_ = 0;                           // passed so far
   std::optional<std::string> news_;

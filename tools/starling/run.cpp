@@ -245,8 +245,7 @@ class Run {
   }
 
   bool all_left_here() const {
-    return last_left_ && alone_at_ && Clock::now() - *alone_at_ > kLastWord &&
-           spectator_.world() <= started_here();
+    return workers_.all_members_left() && alone_at_ && Clock::now() - *alone_at_ > kLastWord;
   }
 
   // Saves what was trained since the newest checkpoint before a signal ends the run.
@@ -329,7 +328,6 @@ class Run {
       if (!status) continue;
       if (*status == 2 && !spectator_.epoch_seen()) return std::optional<int>(2);
       if (*status < kExitSignal) last_status_ = std::max(last_status_, *status);
-      last_left_ = *status == kExitTerminated;
       // The worker has said why; none comes in its place, so the first epoch never begins.
       if (*status == 3 && !spectator_.epoch_seen() && !failed_at_) failed_at_ = Clock::now();
       if (workers_.none()) alone_at_ = Clock::now();
@@ -442,7 +440,6 @@ class Run {
   std::optional<Version> checkpoint_;  // the newest that this run has completed
   Version reached_ = 0;
   bool stopped_ = false;    // ended by the script that began this run, which goes on with it
-  bool last_left_ = false;  // the last one to end did so when its notice was over
   bool not_saved_ = false;  // a member at the last step has no model
   int last_status_ = 0;     // the worst of workers that ended by themselves
   std::optional<Clock::time_point> failed_at_;  // when one of ours could not begin

@@ -287,6 +287,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   options.latest = &latest;
   if (!life.command.times.empty()) options.times = &times;
   int status = 0;
+  bool handed_over = false;
   actors::WorkerOver over;
   const OlderModel older(life.command.save);
   {
@@ -298,7 +299,7 @@ int work(const Life& life, actors::SharedLife& shared) {
       if (watch.value())
         watch.value()->start([to = worker.value()](const Notice& n) { caf::anon_send(to, n); });
       status = wait_for_end(inbox, worker.value(), life.command, latest, job, over);
-      const bool handed_over = status == 0 && !over.job_done;
+      handed_over = status == 0 && !over.job_done;
       if (watch.value() && handed_over && life.command.acknowledge) watch.value()->handed_over();
       watch.value().reset();
     } else {
@@ -306,13 +307,16 @@ int work(const Life& life, actors::SharedLife& shared) {
     }
     caf::anon_send_exit(loader, caf::exit_reason::user_shutdown);
   }
-  shared.over = over.told;
+  shared.over = over.told || handed_over;
   status = finish(life, *setup.value(), over, times, status);
+  // Slurm, Kubernetes and systemd are to start another one; a job that is done needs none.
+  if (handed_over) status = kExitTerminated;
   // A reader of the job's model must find no other one under its name.
   if (status == 2 || status == actors::kNotHereStatus)
     if (const std::string line = older.move_aside(over.digest); !line.empty())
       std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), line.c_str());
-  if (status != 0 && status != actors::kFencedStatus) say_last_word(shared, status, over.reason);
+  if (status != 0 && status != actors::kFencedStatus && !handed_over)
+    say_last_word(shared, status, over.reason);
   actors::sabotage::leave_process(life.options.key.name);
   end_within(kThreadsEnd, status);
   return status;
