@@ -165,6 +165,7 @@ def an_audit_says_nothing_of_samples_that_it_does_not_know(place):
     result(script, OUT=out, WAY="weighted")
     said = subprocess.run([STARLING, "audit", out], capture_output=True, text=True)
     require(said.returncode == 0 and "each once, by 1 worker; which samples they have is the script's to say" in said.stdout, said)
+    require(" samples a pass, " in said.stdout.splitlines()[0], said)
     said = subprocess.run([STARLING, "audit", out, "--sample", "3"], capture_output=True, text=True)
     require(said.returncode == 2 and "--sample: which samples a micro-batch has is the script's to say" in said.stderr, said)
 

@@ -131,12 +131,14 @@ Result<int> audit_one(const AuditCommand& command) {
   STARLING_TRY(history, read_all(command));
   const audit::StartFact& start = history.start;
   const auto name = start.job.find("job.name");
+  const char* a_pass = start.own_order() ? " a pass" : "";
   std::string runs;
   for (const std::string& run : command.runs) runs += (runs.empty() ? "" : " + ") + run;
-  std::printf("%s: job %s, %s of %u micro-batches of %u, %s, %s\n", runs.c_str(),
+  std::printf("%s: job %s, %s of %u micro-batches of %u, %s%s, %s\n", runs.c_str(),
               name == start.job.end() ? "?" : name->second.c_str(),
               counted(start.steps, "step").c_str(), start.micro_batches, start.sequences,
-              counted(start.samples, "sample").c_str(), audit::workers_text(history).c_str());
+              counted(start.samples, "sample").c_str(), a_pass,
+              audit::workers_text(history).c_str());
   bool held = true;
   Json promises = Json::array();
   for (const judge::Verdict& verdict : audit::audit(history)) {

@@ -50,7 +50,7 @@ Membership membership(const Index& run, const LedgerFact& ledger, std::uint64_t 
 }
 
 std::string samples_text(const StartFact& start, Version version, MicroBatch m) {
-  if (start.samples == 0 || start.own_order()) return "";
+  if (!start.tells_samples()) return "";
   const std::uint64_t first = (version * start.micro_batches + m) * start.sequences;
   std::string text;
   const std::uint32_t shown = std::min<std::uint32_t>(start.sequences, 4);
@@ -100,7 +100,7 @@ std::map<std::uint64_t, std::uint64_t> count_uses(
     const Index& run, const std::map<Version, const LedgerFact*>& ledgers, Case& p2) {
   const StartFact& start = run.h.start;
   std::map<std::uint64_t, std::uint64_t> uses;
-  if (start.samples == 0 || start.own_order()) return uses;
+  if (!start.tells_samples()) return uses;
   for (const auto& [version, ledger] : ledgers) {
     if (!run.steps.count(version)) continue;
     for (const auto& [m, worker] : ledger->rows) {

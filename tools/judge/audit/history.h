@@ -49,6 +49,8 @@ struct StartFact {
     const auto it = job.find("model.own_order");
     return it != job.end() && it->second == "true";
   }
+  // Returns whether a place's sample follows from the seed and the number of samples.
+  bool tells_samples() const { return samples != 0 && !own_order(); }
   // Returns a whole number of the job; nothing if it is not there.
   std::optional<std::uint64_t> job_number(const std::string& key) const;
 };
