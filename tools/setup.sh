@@ -5,9 +5,10 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: tools/setup.sh [--check] [--help]
+Usage: tools/setup.sh [--check] [--engines] [--help]
 
 Installs the Debian 12 packages that Starling is built with (needs root, or sudo).
+  --engines  what tests/engines runs beside: Slurm
   --check   only say what is missing; exit code 1 if something is
 TEXT
 }
@@ -34,6 +35,7 @@ check_only=false
 for argument in "$@"; do
   case "$argument" in
     --check) check_only=true ;;
+    --engines) packages=(slurm-wlm slurmctld slurmd slurm-client munge) ;;
     -h | --help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument '$argument'; --help lists them" >&2; exit 2 ;;
   esac

@@ -5,12 +5,14 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: tools/test.sh [--asan] [--tsan] [--long] [--pytorch] [--only] [--help]
+Usage: tools/test.sh [--asan] [--tsan] [--long] [--engines] [--pytorch] [--only] [--help]
 
 Builds build/release and runs all its tests. Each flag adds a suite after it:
   --asan   unit tests and simulator under AddressSanitizer and UndefinedBehaviorSanitizer (build/asan)
   --tsan   unit tests and simulator under ThreadSanitizer (build/tsan)
   --long   the long tests: many more simulated schedules, real processes under random faults
+  --engines  what docs/slurm.md and docs/ray.md say, on a real Slurm, which this installs (as root), and on Ray from the
+           package index, in build/engines
   --pytorch  the wheel, installed into build/pytorch with PyTorch, transformers, peft, TensorBoard and W&B from the
            package index: what scripts do wrong, the package, saved models, LoRA, Trainer, a crowd of joiners, logs,
            an early stop, optimizers beside torch, DataLoaders, examples through kills, seven models through kills
@@ -21,12 +23,13 @@ Environment: JOBS           compilers at a time (default: number of cores); one 
 TEXT
 }
 
-ordinary=true asan=false tsan=false long=false pytorch=false
+ordinary=true asan=false tsan=false long=false engines=false pytorch=false
 for argument in "$@"; do
   case "$argument" in
     --asan) asan=true ;;
     --tsan) tsan=true ;;
     --long) long=true ;;
+    --engines) engines=true ;;
     --pytorch) pytorch=true ;;
     --only) ordinary=false ;;
     -h | --help) usage; exit 0 ;;
@@ -37,6 +40,11 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=${JOBS:-$(nproc)}
 tools/setup.sh
+if $engines; then
+  tools/setup.sh --engines
+  [[ -x build/engines/bin/python ]] || python3 -m venv build/engines
+  build/engines/bin/python -c 'import ray' 2>/dev/null || build/engines/bin/pip install --quiet ray
+fi
 
 build() {  # PRESET BUILD-ARGUMENTS...
   local log preset=$1
@@ -61,10 +69,11 @@ suite() {  # PRESET CTEST-ARGUMENTS...: a failed suite does not keep the next fr
   ctest --preset "$preset" --no-tests=error "$@" || failed=1
 }
 
-if $ordinary || $long; then build release; fi
+if $ordinary || $long || $engines; then build release; fi
 # The long tests run one at a time: some measure what a machine of their own gives.
 if $ordinary; then suite release -j $((jobs + 1)) -LE long; fi
 if $long; then suite release -L long; fi
+if $engines && ! $long; then suite release -L engines; fi
 if $pytorch; then
   tools/dev/wheel.sh
   venv=${STARLING_VENV:-build/pytorch}
