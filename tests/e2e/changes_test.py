@@ -99,6 +99,22 @@ def nobody_waits_for_a_joiner_that_is_told_to_go_at_once(place):
     same_so_far(place, run, job)
 
 
+def a_run_goes_on_with_a_worker_from_elsewhere_when_its_own_have_left(place):
+    job = place.job(steps=100000)
+    run = place.run(job, "--workers", 2)
+    run.wait_for_step(20)
+    joined(run)
+    for worker in run.workers()[:2]:
+        run.kill(worker, signal.SIGTERM)
+    wait_until(lambda: len(run.workers("left")) == 2 and not [w for w in run.workers()[:2] if alive(w["pid"])],
+               "both have left")
+    gone = run.events("step")[-1]["t"]
+    # Longer than a run waits for a last word of coordinators.
+    wait_until(lambda: run.process.poll() is not None or run.events("step")[-1]["t"] > gone + 4, "seconds pass")
+    run.wait_for_step(run.steps() + 20)
+    same_so_far(place, run, job)
+
+
 def a_join_a_kill_and_a_leave_together(place):
     job = place.job(steps=100000)
     run = place.run(job, "--workers", 4)
@@ -115,4 +131,5 @@ def a_join_a_kill_and_a_leave_together(place):
 main(joining_workers_change_no_bit_and_stop_nobody, a_leaving_worker_hands_over_and_goes,
      a_worker_that_joins_while_another_dies_enters_with_the_forced_plan,
      a_joiner_that_nobody_can_connect_to_is_told_so,
-     nobody_waits_for_a_joiner_that_is_told_to_go_at_once, a_join_a_kill_and_a_leave_together)
+     nobody_waits_for_a_joiner_that_is_told_to_go_at_once,
+     a_run_goes_on_with_a_worker_from_elsewhere_when_its_own_have_left, a_join_a_kill_and_a_leave_together)
