@@ -4,7 +4,7 @@ import signal
 import socket
 import subprocess
 
-from harness import STARLING, alive, main, processes_naming, require, wait_until
+from harness import STARLING, alive, children_of, main, parent_of, processes_naming, require, wait_until
 from ports import free_port
 
 
@@ -106,11 +106,6 @@ def a_killed_launcher_or_guard_leaves_nothing_behind(place):
             other.text())
 
 
-def parent_of(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rsplit(")", 1)[1].split()[1])
-
-
 def too_few_workers_is_exit_code_3(place):
     job = place.job(start_timeout_ms=1000)
     folder = place.path("parts")
@@ -205,7 +200,7 @@ def closed_streams_take_nothing_from_files(place):
 def who_still_loads_when_the_job_is_over_ends(place):
     """Its process is stopped before it listens to the coordinators, as one that imports for a minute."""
     for _ in range(10):
-        run = place.run(place.job(steps=1000), "--workers", 1)
+        run = place.run(place.job(steps=400), "--workers", 1)
         run.wait_for_step(1)
         start = run.events("start")[0]
         guard = subprocess.Popen([STARLING, "worker", "--join", start["address"], "--keys", start["keys"],
@@ -237,14 +232,6 @@ def who_comes_when_all_have_gone_is_told_why(place):
     (line,) = [line for line in late.stderr.splitlines() if line.startswith("starling: ")]
     for word in ("no coordinator answered for 1500 ms", listen, "when a job is over they end as well"):
         require(word in line, f"{word!r} is not in: {line}")
-
-
-def children_of(pid):
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            return [int(child) for child in file.read().split()]
-    except OSError:
-        return []
 
 
 def help_teaches(place):

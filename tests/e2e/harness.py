@@ -66,6 +66,11 @@ def alive(pid):
         return False
 
 
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[1])
+
+
 def children_of(pid, warm=False):
     """Without those that only do a script's imports and are forked; warm: those alone."""
     found = []

@@ -4,6 +4,7 @@ import socket
 import threading
 
 from harness import main, require, wait_until
+from ports import free_port
 
 HANDSHAKE = 152 + 32  # what a dialler says before its first frame (collectives/tcp/handshake.h)
 
@@ -77,11 +78,6 @@ def cuts_rarely(data, _):
 
 class Cut(Exception):
     pass
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 def job_with(place, seal, steps):

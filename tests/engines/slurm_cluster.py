@@ -8,7 +8,7 @@ import socket
 import subprocess
 import textwrap
 
-from harness import Skipped, require, wait_until
+from harness import Skipped, parent_of, require, wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue")
 STAYING, SPOT = ("n4",), ("n1", "n2", "n3", "n5", "n6")
@@ -42,11 +42,6 @@ CONFIGURATION = """
     PartitionName=spot Nodes={spot} Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=20 State=UP
     PartitionName=urgent Nodes={spot} PriorityTier=10 PreemptMode=OFF State=UP
 """
-
-
-def parent_of(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rsplit(")", 1)[1].split()[1])
 
 
 class Slurm:
