@@ -71,6 +71,9 @@ class Followed:
     def steps(self):
         return max((event["version"] + 1 for event in self.events("step")), default=0)
 
+    def newest_checkpoint(self):
+        return max((event["version"] for event in self.events("checkpoint")), default=-1)
+
     def wait(self, condition, what):
         try:
             return wait_until(condition, what, PATIENCE)

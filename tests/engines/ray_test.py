@@ -89,11 +89,10 @@ def what_ray_loses_changes_no_bit(place):
 
         forced = [event for event in job.events("epoch") if event["kind"] == "forced"]
         require(len(forced) == 1, f"more than the node's loss was a surprise: {forced}")
-        newest = max((event["version"] for event in job.events("checkpoint")), default=-1)
+        newest = job.newest_checkpoint()
         os.killpg(driver.pid, signal.SIGINT)
         driver.wait(MINUTES)
-        job.wait(lambda: max((event["version"] for event in job.events("checkpoint")), default=-1) > newest,
-                 "a last checkpoint")
+        job.wait(lambda: job.newest_checkpoint() > newest, "a last checkpoint")
         job.wait(lambda: not processes_naming(job.home), "all workers end")
         with open(job.path("coordinator.pid")) as file:
             os.kill(int(file.read()), signal.SIGTERM)

@@ -1,5 +1,5 @@
 """docs/slurm.md, followed literally on a real Slurm: its commands, three workers as an array, of which one loses its
-node, one is requeued and one is preempted, more come and some are cancelled."""
+node, one is requeued and two are preempted, more come and some are cancelled."""
 import os
 import sys
 
@@ -103,10 +103,9 @@ def what_slurm_takes_changes_no_bit(place):
         forced = [event for event in job.events("epoch") if event["kind"] == "forced"]
         require(len(forced) == 1, f"more than the node's loss was a surprise: {forced}")
 
-        newest = max((event["version"] for event in job.events("checkpoint")), default=-1)
+        newest = job.newest_checkpoint()
         slurm.run("scancel --name=worker")
-        job.wait(lambda: max((event["version"] for event in job.events("checkpoint")), default=-1) > newest,
-                 "a last checkpoint")
+        job.wait(lambda: job.newest_checkpoint() > newest, "a last checkpoint")
         slurm.run("scancel --name=coordinator")
         job.wait(lambda: not slurm.jobs(), "the end of all jobs")
         job.compare_with_an_undisturbed_run()

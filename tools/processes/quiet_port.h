@@ -1,7 +1,8 @@
 #pragma once
-// A QuietPort is a port outside the range from which the kernel takes ports for dialling and for
-// whoever asks for any. Until this goes, no other process gets it, and processes that set
-// SO_REUSEADDR may listen there, one after the other: a child that is started again finds its port.
+// A QuietPort is a port outside the range from which the kernel takes ports for connections that
+// are dialled and for sockets that are bound to port 0. Until the QuietPort goes, no other process
+// gets the port but those that set SO_REUSEADDR, which may listen there, one after the other: a
+// child that is started again finds its port.
 //
 // Threads: belongs to one thread.
 
