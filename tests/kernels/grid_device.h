@@ -1,8 +1,5 @@
 #pragma once
-// Every test of the grid runs on each device (tests/kernels/devices.h):
-//   TEST_CASE_TEMPLATE("..", On, STARLING_DEVICES) { On on; .. Totals totals(layout, M, on.device);
-
-#include <doctest/doctest.h>
+// What tests of the grid do on a device; every one of them runs on each (each_device.h).
 
 #include <algorithm>
 #include <span>
@@ -11,7 +8,7 @@
 #include "kernels/device/array.h"
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/totals.h"
-#include "tests/kernels/devices.h"
+#include "tests/kernels/each_device.h"
 
 namespace starling::kernels {
 

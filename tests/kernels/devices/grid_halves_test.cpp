@@ -12,10 +12,7 @@ namespace {
 
 // Goal: working parameters of two bytes are another training, as reproducible as the first. Method: as above;
 // every working parameter is the rounded weight of its owner, whoever received it in a frame.
-TEST_CASE_TEMPLATE(
-    "state: with halves all compute from the rounded weights, the same bits in any group", On,
-    STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: with halves all compute from the rounded weights, the same bits in any group") {
   const Layout layout = small_layout();
   Job job = small_job(8);
   const History fp32 = train(layout, job, host_device(), 1, 0);
@@ -29,7 +26,7 @@ TEST_CASE_TEMPLATE(
   CHECK(alone.digests != fp32.digests);
   for (const float x : alone.parameters) REQUIRE(rounded(x, rounding_of(job.precision)) == x);
   for (std::uint32_t world = 1; world <= 4; ++world) {
-    const History shared = train(layout, job, on.device, world, world);
+    const History shared = train(layout, job, device, world, world);
     CAPTURE(world);
     CHECK(shared.records == alone.records);
     CHECK(shared.digests == alone.digests);
@@ -37,9 +34,7 @@ TEST_CASE_TEMPLATE(
   }
 }
 
-TEST_CASE_TEMPLATE("state: with halves weights stay whole, working parameters go as two bytes", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: with halves weights stay whole, working parameters go as two bytes") {
   const Layout layout = small_layout();
   Job job = small_job(8);
   SUBCASE("bf16") {
@@ -49,7 +44,7 @@ TEST_CASE_TEMPLATE("state: with halves weights stay whole, working parameters go
     job.precision = Precision::kFp16;
   }
   const Rounding rounding = rounding_of(job.precision);
-  Group group(layout, job, on.device, 1, 0);
+  Group group(layout, job, device, 1, 0);
   const auto start = start_parameters(layout);
   group.start(start, std::vector<std::int16_t>(layout.blocks(), -20));
   State& state = group.state(0);
@@ -77,7 +72,7 @@ TEST_CASE_TEMPLATE("state: with halves weights stay whole, working parameters go
   const std::size_t head = 4 + 8 + layout.segments() * sizeof(std::uint64_t);
   CHECK(state.params_bytes(all).size() ==
         head + layout.bytes_of(What::kExponents) + layout.elements() * 2);
-  State fp32(layout, small_job(8), on.device);
+  State fp32(layout, small_job(8), device);
   CHECK(fp32.set_params(state.params_bytes(all)).has_error());
 }
 

@@ -18,15 +18,13 @@ namespace {
 // Goal: P1 as far as arithmetic goes. Method: the same job in groups of 1 to 5 workers with random
 // shares, orders of adding and of side entries, through a skipped step and a jump in scale, against
 // one worker on the host; of one part and of parts with one use and with two.
-TEST_CASE_TEMPLATE("state: totals, norm, state and digest do not depend on who did what", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: totals, norm, state and digest do not depend on who did what") {
   const auto same_for_all = [&](const Layout& layout, const Job& job) {
     const History alone = train(layout, job, host_device(), 1, 0);
     CHECK(alone.side_entries > 0);
     CHECK(alone.records[4].skipped);
     for (std::uint32_t world = 1; world <= 5; ++world) {
-      const History shared = train(layout, job, on.device, world, world);
+      const History shared = train(layout, job, device, world, world);
       CAPTURE(world);
       CHECK(shared.records == alone.records);
       CHECK(shared.digests == alone.digests);
@@ -44,11 +42,9 @@ TEST_CASE_TEMPLATE("state: totals, norm, state and digest do not depend on who d
   }
 }
 
-TEST_CASE_TEMPLATE("state: what changes behind its back is not intact; what it writes itself is",
-                   On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: what changes behind its back is not intact; what it writes itself is") {
   const Layout layout = small_layout();
-  Alone worker(layout, on.device, small_job(8));
+  Alone worker(layout, device, small_job(8));
   State& state = worker.state;
   const auto whole = [&] {
     return std::ranges::all_of(
@@ -60,12 +56,12 @@ TEST_CASE_TEMPLATE("state: what changes behind its back is not intact; what it w
   state.apply(worker.totals, StepRecord{.version = 0, .norm = 1}, worker.all);
   state.publish(worker.all);
   CHECK(whole());
-  State other(layout, worker.job, on.device);
+  State other(layout, worker.job, device);
   const SegmentRange range{0, layout.segments()};
   for (const SegmentId s : worker.all) other.hold(s);
   REQUIRE(other.set_state(state.state_bytes(range), 1));
   CHECK(std::ranges::all_of(worker.all, [&](SegmentId s) { return other.intact(s); }));
-  State loaded(layout, worker.job, on.device);
+  State loaded(layout, worker.job, device);
   for (const SegmentId s : worker.all) {
     loaded.hold(s);
     Bytes scratch;
@@ -87,11 +83,9 @@ TEST_CASE_TEMPLATE("state: what changes behind its back is not intact; what it w
 }
 
 // What a replica that computes wrongly has: its own checksum says nothing, its digest does.
-TEST_CASE_TEMPLATE("state: a copy that was computed otherwise is intact and has another digest", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: a copy that was computed otherwise is intact and has another digest") {
   const Layout layout = small_layout();
-  Alone worker(layout, on.device, small_job(8));
+  Alone worker(layout, device, small_job(8));
   State& state = worker.state;
   state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -20));
   const Digest before = state.digest_part(worker.all);
@@ -106,18 +100,16 @@ TEST_CASE_TEMPLATE("state: a copy that was computed otherwise is intact and has 
 }
 
 // The digest with which whoever has finished compares what it saves.
-TEST_CASE_TEMPLATE("state: parts of the parameters' digest add up, and see every changed bit", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: parts of the parameters' digest add up, and see every changed bit") {
   const Layout layout = small_layout();
-  Alone worker(layout, on.device, small_job(8));
+  Alone worker(layout, device, small_job(8));
   State& state = worker.state;
   state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -20));
   const Digest whole = state.parameters_part(worker.all);
   Digest sum{};
   for (const SegmentId s : worker.all) sum = sum + state.parameters_part(std::span(&s, 1));
   CHECK(sum == whole);
-  State other(layout, worker.job, on.device);  // which holds nothing, and was sent the parameters
+  State other(layout, worker.job, device);  // which holds nothing, and was sent the parameters
   const SegmentRange range{0, layout.segments()};
   CHECK(other.parameters_part(worker.all) != whole);
   REQUIRE(other.set_params(state.params_bytes(std::span(&range, 1))));
@@ -131,11 +123,9 @@ TEST_CASE_TEMPLATE("state: parts of the parameters' digest add up, and see every
 }
 
 // Goal: one step against the plain words of the design, in a second implementation.
-TEST_CASE_TEMPLATE("state: a step is the optimizer on fp32(T 2^x / M), clipped, decayed by tensor",
-                   On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: a step is the optimizer on fp32(T 2^x / M), clipped, decayed by tensor") {
   const Layout layout = small_layout();
-  Alone worker(layout, on.device, small_job(8));
+  Alone worker(layout, device, small_job(8));
   const auto parameters = start_parameters(layout);
   std::vector<std::int16_t> exponents(layout.blocks(), -20);
   worker.state.initialise(parameters, exponents);
@@ -182,11 +172,9 @@ TEST_CASE_TEMPLATE("state: a step is the optimizer on fp32(T 2^x / M), clipped, 
   for (const SegmentId s : worker.all) CHECK(worker.state.label(s) == 1);
 }
 
-TEST_CASE_TEMPLATE("state: a skipped step moves exponents and labels, not weights and moments", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: a skipped step moves exponents and labels, not weights and moments") {
   const Layout layout = small_layout();
-  Alone worker(layout, on.device, small_job(8));
+  Alone worker(layout, device, small_job(8));
   const auto parameters = start_parameters(layout);
   worker.state.initialise(parameters, std::vector<std::int16_t>(layout.blocks(), -20));
   for (auto& t : worker.totals.sums().first(kBlock)) t = 1 << 30;
@@ -205,15 +193,14 @@ TEST_CASE_TEMPLATE("state: a skipped step moves exponents and labels, not weight
   CHECK(worker.state.label(0) == 1);
 }
 
-TEST_CASE_TEMPLATE("state: extremes of fp32 pass through a step unharmed", On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: extremes of fp32 pass through a step unharmed") {
   const Layout layout({{"a", {4, kBlock}}, {"b", {4 * kBlock}}}, /*segment_blocks=*/2);
   constexpr float kMax = std::numeric_limits<float>::max();
   constexpr float kTiny = std::numeric_limits<float>::denorm_min();
   constexpr std::uint32_t M = 4;
   Job job = small_job(M);
   job.optimizer.kind = OptimizerKind::kSgd;
-  Group group(layout, job, on.device, 2, 1);
+  Group group(layout, job, device, 2, 1);
   const std::vector<float> zeros(layout.elements());
   group.start(zeros, start_exponents(layout, M, zeros));
   const GradientOf extremes = [&](auto, Version, MicroBatch m) {
@@ -241,12 +228,9 @@ TEST_CASE_TEMPLATE("state: extremes of fp32 pass through a step unharmed", On, S
 
 // ---- Bytes ------------------------------------------------------------------------------------
 
-TEST_CASE_TEMPLATE(
-    "state: initialising a missing segment touches neither labelled nor working values", On,
-    STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: initialising a missing segment touches neither labelled nor working values") {
   const Layout layout = small_layout();
-  Alone worker(layout, on.device, small_job(4));
+  Alone worker(layout, device, small_job(4));
   const auto parameters = start_parameters(layout);
   const std::vector<std::int16_t> exponents(layout.blocks(), -9);
   worker.state.initialise(parameters, exponents);
@@ -268,7 +252,7 @@ TEST_CASE_TEMPLATE(
   CHECK(worker.state.label(0) == 1);
   CHECK(worker.state.digest_part(std::span(&applied, 1)) == kept);
   CHECK(worker.state.label(1) == 0);
-  State anew(layout, worker.job, on.device);
+  State anew(layout, worker.job, device);
   anew.hold(1);
   anew.initialise(parameters, exponents);
   const SegmentId missing = 1;
@@ -276,10 +260,9 @@ TEST_CASE_TEMPLATE(
         anew.digest_part(std::span(&missing, 1)));
 }
 
-TEST_CASE_TEMPLATE("state: dropping a segment forgets it and no other", On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: dropping a segment forgets it and no other") {
   const Layout layout = small_layout();
-  Alone worker(layout, on.device, small_job(4));
+  Alone worker(layout, device, small_job(4));
   worker.state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -9));
   std::vector<Digest> before;
   for (const SegmentId s : worker.all) before.push_back(worker.state.digest_part(std::span(&s, 1)));
@@ -293,21 +276,19 @@ TEST_CASE_TEMPLATE("state: dropping a segment forgets it and no other", On, STAR
   for (const float w : worker.state.values(1, scratch).weights) REQUIRE(w == 0);
 }
 
-TEST_CASE_TEMPLATE("state: a moved copy has the digest of the source, whatever was there before",
-                   On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: a moved copy has the digest of the source, whatever was there before") {
   const Layout layout = small_layout();
   for (const auto kind : {OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
     Job job = small_job(4);
     job.optimizer.kind = kind;
-    Group group(layout, job, on.device, 1, 0);
+    Group group(layout, job, device, 1, 0);
     const auto parameters = start_parameters(layout);
     group.start(parameters, std::vector<std::int16_t>(layout.blocks(), -20));
     for (int step = 0; step < 3; ++step)
       group.step([&](auto p, Version v, MicroBatch m) { return disturbed(layout, p, v, m); });
     State& source = group.state(0);
 
-    State target(layout, job, on.device);
+    State target(layout, job, device);
     target.hold(0);
     target.hold(2);
     target.hold(3);
@@ -338,9 +319,7 @@ TEST_CASE_TEMPLATE("state: a moved copy has the digest of the source, whatever w
 
 // Goal: no bytes make a decoder read past its end or change anything when it refuses.
 // Method: every shorter length, a longer one, and each field spoilt.
-TEST_CASE_TEMPLATE("state: bytes that do not hold are refused and change nothing", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: bytes that do not hold are refused and change nothing") {
   const Layout layout = small_layout();
   Job job = small_job(4);
   std::size_t framed = sizeof(float);
@@ -349,12 +328,12 @@ TEST_CASE_TEMPLATE("state: bytes that do not hold are refused and change nothing
     job.precision = Precision::kBf16;
     framed = sizeof(std::uint16_t);
   }
-  Alone worker(layout, on.device, job);
+  Alone worker(layout, device, job);
   State& state = worker.state;
   state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -9));
   const std::vector<SegmentRange> ranges{{0, 1}};
   const Bytes params = state.params_bytes(ranges), held = state.state_bytes({0, 1});
-  State other(layout, job, on.device);
+  State other(layout, job, device);
   for (SegmentId s = 0; s < 4; ++s) other.hold(s);
   other.initialise(std::vector<float>(layout.elements()),
                    std::vector<std::int16_t>(layout.blocks(), 1));
@@ -410,11 +389,9 @@ TEST_CASE_TEMPLATE("state: bytes that do not hold are refused and change nothing
   CHECK(other.set_state(held, 0).has_value());
 }
 
-TEST_CASE_TEMPLATE("state: the digest sees every weight, moment, exponent and segment", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: the digest sees every weight, moment, exponent and segment") {
   const Layout layout = small_layout();
-  Alone worker(layout, on.device, small_job(4));
+  Alone worker(layout, device, small_job(4));
   State& state = worker.state;
   state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -9));
   const Digest before = state.digest_part(worker.all);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/device/emulated.h"
 #include "kernels/device/lazy_pages.h"
 #include "tests/kernels/grid_device.h"
 
@@ -36,9 +37,7 @@ struct Made {
   EmulatedDevice::Copies copies;
 };
 
-template <class On>
-Made make_step() {
-  On on;
+Made make_step(Device& device) {
   const Job job = synthetic_job();
   const auto model = make_model(job.model, "auto").value();
   const Layout layout(model->tensors());
@@ -49,15 +48,13 @@ Made make_step() {
   std::vector<std::int16_t> exponents(layout.blocks());
   initial_exponents(Grid(kMicroBatches), layout, gradient, exponents);
 
-  State state(layout, job, on.device);
+  State state(layout, job, device);
   state.initialise(parameters, exponents);
-  Accumulators accumulators(layout, kMicroBatches, on.device);
-  HostMaker maker(*model, layout, on.device, 1);
+  Accumulators accumulators(layout, kMicroBatches, device);
+  HostMaker maker(*model, layout, device, 1);
   Made made;
-  const auto copies = [&]() -> EmulatedDevice::Copies {
-    if constexpr (requires { on.own; }) return on.own->copies();
-    return {};
-  };
+  const auto* const counting = dynamic_cast<const EmulatedDevice*>(&device);
+  const auto copies = [&] { return counting ? counting->copies() : EmulatedDevice::Copies(); };
   const auto before = copies();
   for (MicroBatch m = 0; m < kMicroBatches; ++m) {
     const Working working = state.working();
@@ -76,7 +73,8 @@ Made make_step() {
 
 TEST_CASE(
     "host maker: the same sums on every device; parameters are copied for loss and gradient") {
-  const Made host = make_step<OnHost>(), emulated = make_step<OnEmulated>();
+  EmulatedDevice counting;
+  const Made host = make_step(host_device()), emulated = make_step(counting);
   CHECK(std::ranges::any_of(host.sums, [](std::int32_t sum) { return sum != 0; }));
   CHECK(emulated.sums == host.sums);
   CHECK(emulated.losses == host.losses);
@@ -228,14 +226,13 @@ TEST_CASE("host maker: a compute thread takes memory for the gradient of one par
   }
 }
 
-TEST_CASE_TEMPLATE("host maker: what the model refuses is an error", On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("host maker: what the model refuses is an error") {
   const Job job = synthetic_job();
   const auto model = make_model(GptSpec{}, "auto").value();
   const Layout layout(model->tensors());
-  State state(layout, job, on.device);
-  HostMaker maker(*model, layout, on.device, 1);
-  Accumulators accumulators(layout, kMicroBatches, on.device);
+  State state(layout, job, device);
+  HostMaker maker(*model, layout, device, 1);
+  Accumulators accumulators(layout, kMicroBatches, device);
   auto adding =
       accumulators.begin(maker.queue(), state.working().exponents, job.seed, /*step=*/0, /*m=*/0);
   const auto result = maker.make(state.working(), Batch{}, adding);
@@ -244,16 +241,14 @@ TEST_CASE_TEMPLATE("host maker: what the model refuses is an error", On, STARLIN
   accumulators.clear();  // nothing was begun
 }
 
-TEST_CASE_TEMPLATE("host maker: a pass whose parameters do not come adds nothing", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("host maker: a pass whose parameters do not come adds nothing") {
   const Job job = synthetic_job();
   const auto model = make_model(job.model, "auto").value();
   const Layout layout(model->tensors());
   const PartId last(static_cast<std::uint32_t>(layout.parts().size()) - 1);
-  State state(layout, job, on.device);
-  HostMaker maker(*model, layout, on.device, 1);
-  Accumulators accumulators(layout, kMicroBatches, on.device);
+  State state(layout, job, device);
+  HostMaker maker(*model, layout, device, 1);
+  Accumulators accumulators(layout, kMicroBatches, device);
   auto adding =
       accumulators.begin(maker.queue(), state.working().exponents, job.seed, /*step=*/0, /*m=*/0);
   PassHooks hooks;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/device/emulated.h"
 #include "tests/kernels/grid_device.h"
 
 namespace starling::kernels {
@@ -62,37 +63,34 @@ TEST_CASE("preparing ends when it is asked to") {
   CHECK(there(array, 0, kSize) == 0);
 }
 
-TEST_CASE_TEMPLATE("preparing changes nothing of what is written meanwhile", On, STARLING_DEVICES) {
-  On on;
-  Array<int> array(on.device, kSize);
+DEVICE_CASE("preparing changes nothing of what is written meanwhile") {
+  Array<int> array(device, kSize);
   std::vector<int> written(kSize);
   std::iota(written.begin(), written.end(), 1);
   std::jthread preparing([&](const std::stop_token& stop) { array.prepare(7, kSize - 7, stop); });
-  const auto queue = on.device.make_queue();
+  const auto queue = device.make_queue();
   for (std::size_t at = 0; at < kSize; at += kSize / 8)
     array.copy_in(*queue, at, std::span(written).subspan(at, kSize / 8));
   queue->wait();
   preparing.join();
-  CHECK(copy_of(array, on.device) == written);
+  CHECK(copy_of(array, device) == written);
 }
 
-TEST_CASE_TEMPLATE("what is released or zeroed is zeros, and nothing beside it", On,
-                   STARLING_DEVICES) {
-  On on;
-  Array<int> array(on.device, kSize);
-  CHECK(copy_of(array, on.device) == std::vector<int>(kSize));
+DEVICE_CASE("what is released or zeroed is zeros, and nothing beside it") {
+  Array<int> array(device, kSize);
+  CHECK(copy_of(array, device) == std::vector<int>(kSize));
   std::vector<int> wanted(kSize);
   std::iota(wanted.begin(), wanted.end(), 1);
-  const auto queue = on.device.make_queue();
+  const auto queue = device.make_queue();
   array.copy_in(*queue, 0, wanted);
   queue->wait();
   array.release(12345, kSize / 2);  // from within a page to within a page
   std::fill_n(wanted.begin() + 12345, kSize / 2, 0);
-  CHECK(copy_of(array, on.device) == wanted);
+  CHECK(copy_of(array, device) == wanted);
   queue->zero(array.data() + kSize - 9, 5 * sizeof(int));
   queue->wait();
   std::fill_n(wanted.end() - 9, 5, 0);
-  CHECK(copy_of(array, on.device) == wanted);
+  CHECK(copy_of(array, device) == wanted);
 }
 
 // For kernels of a library that may never end: a GPU would make whoever gives memory back wait for them.

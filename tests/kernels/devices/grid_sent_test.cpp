@@ -28,18 +28,16 @@ struct Whole {
 };
 
 // Goal: memory that changed where it was sent from is not believed where it arrives.
-TEST_CASE_TEMPLATE("state: what is not as its sender noted it is refused, and is no damage here",
-                   On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: what is not as its sender noted it is refused, and is no damage here") {
   const Layout layout = small_layout();
   Job job = small_job(4);
   SUBCASE("fp32") {}
   SUBCASE("bf16") {
     job.precision = Precision::kBf16;
   }
-  Whole worker(layout, on.device, job);
+  Whole worker(layout, device, job);
   State& state = worker.state;
-  State other(layout, job, on.device);
+  State other(layout, job, device);
   for (const SegmentId s : worker.all) other.hold(s);
   const std::vector<SegmentRange> all{{0, layout.segments()}};
   for (const SegmentId s : worker.all) {
@@ -60,11 +58,9 @@ TEST_CASE_TEMPLATE("state: what is not as its sender noted it is refused, and is
 }
 
 // Goal: the exponents of a norm are those of everybody.
-TEST_CASE_TEMPLATE("state: held exponents are compared with the working ones", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: held exponents are compared with the working ones") {
   const Layout layout = small_layout();
-  Whole worker(layout, on.device, small_job(4));
+  Whole worker(layout, device, small_job(4));
   State& state = worker.state;
   CHECK(!state.exponents_differ(worker.all));
   for (const SegmentId s : worker.all) {

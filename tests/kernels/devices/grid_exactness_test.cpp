@@ -64,10 +64,7 @@ Quality simulate(const Layout& layout, Device& device, std::uint32_t M, double n
 // stays small. Method: heavy-tailed gradients (kurtosis about 20). Where noise is four times the
 // signal and M large, blocks raise their exponents for single micro-batches, which costs up to a
 // bit.
-TEST_CASE_TEMPLATE(
-    "grid: the mean is about as exact as sequential fp32, and few blocks miss the grid", On,
-    STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("grid: the mean is about as exact as sequential fp32, and few blocks miss the grid") {
   struct Case {
     std::uint32_t M;
     double noise;      // over the signal
@@ -76,7 +73,7 @@ TEST_CASE_TEMPLATE(
   const Case cases[] = {{8, 1, 1}, {24, 1, 1}, {64, 1, 1}, {8, 4, 1}, {24, 4, 2}, {64, 4, 2}};
   const Layout layout = small_layout();
   for (const Case& c : cases) {
-    const Quality quality = simulate(layout, on.device, c.M, c.noise);
+    const Quality quality = simulate(layout, device, c.M, c.noise);
     CAPTURE(c.M);
     CAPTURE(c.noise);
     CHECK(std::sqrt(quality.grid_squares) <= c.error_max * std::sqrt(quality.fp32_squares));

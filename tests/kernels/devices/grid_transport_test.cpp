@@ -11,9 +11,7 @@
 namespace starling::kernels {
 namespace {
 
-TEST_CASE_TEMPLATE("grid: within the device's memory the same bits come out as through the host's",
-                   On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("grid: within the device's memory the same bits come out as through the host's") {
   const Layout layout = small_layout();
   Job job = small_job(8);
   SUBCASE("fp32") {}
@@ -22,22 +20,20 @@ TEST_CASE_TEMPLATE("grid: within the device's memory the same bits come out as t
   }
   const History alone = train(layout, job, host_device(), 1, 0);
   for (std::uint32_t world = 1; world <= 4; ++world) {
-    const History device = train(layout, job, on.device, world, world, Way::kDevice);
+    const History sent = train(layout, job, device, world, world, Way::kDevice);
     CAPTURE(world);
-    CHECK(device.records == alone.records);
-    CHECK(device.digests == alone.digests);
-    CHECK(device.parameters == alone.parameters);
-    CHECK(device.side_entries == alone.side_entries);
+    CHECK(sent.records == alone.records);
+    CHECK(sent.digests == alone.digests);
+    CHECK(sent.parameters == alone.parameters);
+    CHECK(sent.side_entries == alone.side_entries);
   }
 }
 
 // Goal: nothing of what came from elsewhere is written before all of it is known to be right.
-TEST_CASE_TEMPLATE("state: working parameters that are not as published are refused whole", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: working parameters that are not as published are refused whole") {
   const Layout layout = small_layout();
   const Job job = small_job(8);
-  State from(layout, job, on.device), to(layout, job, on.device);
+  State from(layout, job, device), to(layout, job, device);
   auto parameters = start_parameters(layout);
   const std::vector<std::int16_t> exponents(layout.blocks(), -20);
   from.initialise(parameters, exponents);
@@ -45,13 +41,13 @@ TEST_CASE_TEMPLATE("state: working parameters that are not as published are refu
   to.initialise(parameters, exponents);
   const auto before = to.copy_parameters();
   const SegmentRange segments{1, 3};
-  const auto queue = on.device.make_queue();
+  const auto queue = device.make_queue();
   std::vector<float> values(layout.elements(segments));
   queue->copy_out(writable_bytes(std::span(values)), from.parameters(segments));
   queue->wait();
   const Bytes proofs = from.proofs(segments);
   const auto take = [&](const Bytes& with) {
-    Array<float> staged(on.device, values.size());
+    Array<float> staged(device, values.size());
     staged.copy_in(*queue, 0, std::span<const float>(values));
     queue->wait();
     return to.take_parameters(segments, staged.data(), with,

@@ -61,15 +61,13 @@ Accumulators::Added add_ahead(Accumulators& accumulators, Device& device,
 
 // Goal: sums are what the definition gives, block by block, and every block is either summed or on
 // the side list.
-TEST_CASE_TEMPLATE("accumulators: each block of a micro-batch is on the grid or on the side list",
-                   On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("accumulators: each block of a micro-batch is on the grid or on the side list") {
   const Layout layout = small_layout();
   constexpr std::uint32_t M = 8;
   const Grid grid(M);
   auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
   for (std::uint32_t b = 0; b < layout.blocks(); b += 3) exponents[b] -= 4;  // too fine for some
-  Accumulators accumulators(layout, M, on.device);
+  Accumulators accumulators(layout, M, device);
   std::vector<std::int32_t> sums(layout.elements());
   std::uint32_t side = 0;
   for (MicroBatch m = 0; m < M; ++m) {
@@ -84,7 +82,7 @@ TEST_CASE_TEMPLATE("accumulators: each block of a micro-batch is on the grid or 
       for (std::uint32_t i = 0; fits && i < kBlock; ++i)
         sums[b * kBlock + i] += static_cast<std::int32_t>(q(i));
     }
-    CHECK(add(accumulators, on.device, gradient, exponents, kSeed, kStep, m).finite);
+    CHECK(add(accumulators, device, gradient, exponents, kSeed, kStep, m).finite);
   }
   CHECK(sums_of(layout, accumulators) == sums);
   CHECK(accumulators.side().size() == side);
@@ -97,8 +95,7 @@ TEST_CASE_TEMPLATE("accumulators: each block of a micro-batch is on the grid or 
   }
 }
 
-TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("accumulators: threads and order change nothing") {
   for (const Layout& layout : {small_layout(), tied_layout()}) {
     constexpr std::uint32_t M = 16;
     auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
@@ -106,13 +103,12 @@ TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, STARLIN
     std::vector<std::vector<float>> gradients;
     for (MicroBatch m = 0; m < M; ++m) gradients.push_back(heavy_tailed(layout, kSeed, kStep, m));
     gradients[5][700] = std::nanf("");
-    Accumulators alone(layout, M, on.device);
-    for (MicroBatch m = 0; m < M; ++m)
-      add(alone, on.device, gradients[m], exponents, kSeed, kStep, m);
+    Accumulators alone(layout, M, device);
+    for (MicroBatch m = 0; m < M; ++m) add(alone, device, gradients[m], exponents, kSeed, kStep, m);
     for (unsigned run = 0; run < 8; ++run) {
       const unsigned threads = 1 + run % 4;
       const bool ahead = run >= 4;
-      Accumulators shared(layout, M, on.device);
+      Accumulators shared(layout, M, device);
       std::vector<MicroBatch> order(M);
       std::iota(order.begin(), order.end(), MicroBatch{0});
       std::mt19937_64 random(threads);
@@ -121,8 +117,8 @@ TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, STARLIN
       for (unsigned t = 0; t < threads; ++t)
         pool.emplace_back([&, t] {
           for (std::uint32_t i = t; i < M; i += threads)
-            ahead ? add_ahead(shared, on.device, gradients[order[i]], exponents, order[i])
-                  : add(shared, on.device, gradients[order[i]], exponents, kSeed, kStep, order[i]);
+            ahead ? add_ahead(shared, device, gradients[order[i]], exponents, order[i])
+                  : add(shared, device, gradients[order[i]], exponents, kSeed, kStep, order[i]);
         });
       for (std::thread& thread : pool) thread.join();
       check_equal(outcome(layout, alone), outcome(layout, shared));
@@ -131,9 +127,7 @@ TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, STARLIN
 }
 
 // Goal: R3 on this side of the wire: all M once gives the complete lanes, anything else does not.
-TEST_CASE_TEMPLATE("accumulators: lanes tell missing, doubled and foreign micro-batches (R3)", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("accumulators: lanes tell missing, doubled and foreign micro-batches (R3)") {
   constexpr std::uint32_t M = 4;
   struct Case {
     const char* name;
@@ -158,9 +152,9 @@ TEST_CASE_TEMPLATE("accumulators: lanes tell missing, doubled and foreign micro-
       const auto exponents = fitted(layout, M, gradient);
       std::vector<ProofLanes> lanes(layout.segments());
       for (const auto& share : c.workers) {
-        Accumulators accumulators(layout, M, on.device);
+        Accumulators accumulators(layout, M, device);
         for (const MicroBatch m : share)
-          add(accumulators, on.device, gradient, exponents, kSeed, c.step, m);
+          add(accumulators, device, gradient, exponents, kSeed, c.step, m);
         for (SegmentId s = 0; s < layout.segments(); ++s) lanes[s] += accumulators.lanes()[s];
       }
       for (SegmentId s = 0; s < layout.segments(); ++s)
@@ -168,23 +162,21 @@ TEST_CASE_TEMPLATE("accumulators: lanes tell missing, doubled and foreign micro-
     }
 }
 
-TEST_CASE_TEMPLATE("accumulators: a block with a NaN adds nothing but to the lanes, others count",
-                   On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("accumulators: a block with a NaN adds nothing but to the lanes, others count") {
   const Layout layout = small_layout();
   constexpr std::uint32_t M = 2;
   const auto good = heavy_tailed(layout, kSeed, kStep, 0);
   const auto exponents = fitted(layout, M, good);
   for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
-    Accumulators one(layout, M, on.device), both(layout, M, on.device);
-    add(one, on.device, good, exponents, kSeed, kStep, 0);
+    Accumulators one(layout, M, device), both(layout, M, device);
+    add(one, device, good, exponents, kSeed, kStep, 0);
     auto gradient = heavy_tailed(layout, kSeed, kStep, 1);
     const std::size_t last = gradient.size() - kBlock;  // with one real element
     gradient[last] = 0;
-    add(one, on.device, gradient, exponents, kSeed, kStep, 1);
+    add(one, device, gradient, exponents, kSeed, kStep, 1);
     gradient[last] = bad;
-    add(both, on.device, good, exponents, kSeed, kStep, 0);
-    CHECK_FALSE(add(both, on.device, gradient, exponents, kSeed, kStep, 1).finite);
+    add(both, device, good, exponents, kSeed, kStep, 0);
+    CHECK_FALSE(add(both, device, gradient, exponents, kSeed, kStep, 1).finite);
     CHECK(sums_of(layout, one) == sums_of(layout, both));
     CHECK(one.side().size() == both.side().size());
     for (const ProofLanes& lane : both.lanes()) {
@@ -196,24 +188,22 @@ TEST_CASE_TEMPLATE("accumulators: a block with a NaN adds nothing but to the lan
 
 // Goal: a tied tensor's uses are added apart, and each exactly once. Method: a table and a vector
 // part by part, in two orders; the sums are those of all uses, the lanes tell a use from another.
-TEST_CASE_TEMPLATE("accumulators: a part counts once for each use, in any order", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("accumulators: a part counts once for each use, in any order") {
   const Layout layout({{.name = "table", .shape = {40, 32}, .layer = 0, .uses = 2, .by_rows = true},
                        {.name = "vector", .shape = {300}, .layer = 1}});
   REQUIRE(layout.parts().size() == 2);
   constexpr std::uint32_t M = 3;
   const auto first = heavy_tailed(layout, kSeed, kStep, 0), second = heavy_tailed(layout, 9, 9, 0);
   const auto exponents = fitted(layout, M, first);
-  const auto queue = on.device.make_queue();
-  Array<float> one(on.device, layout.elements()), two(on.device, layout.elements());
-  Array<std::int16_t> x(on.device, layout.blocks());
+  const auto queue = device.make_queue();
+  Array<float> one(device, layout.elements()), two(device, layout.elements());
+  Array<std::int16_t> x(device, layout.blocks());
   one.copy_in(*queue, 0, first);
   two.copy_in(*queue, 0, second);
   x.copy_in(*queue, 0, exponents);
   const std::uint64_t vector = layout.parts()[1].first();
 
-  Accumulators forward(layout, M, on.device), backward(layout, M, on.device);
+  Accumulators forward(layout, M, device), backward(layout, M, device);
   auto adding = forward.begin(*queue, x.data(), kSeed, kStep, 0);
   adding.add(0, 0, one.data());
   adding.add(0, 1, two.data());
@@ -231,7 +221,7 @@ TEST_CASE_TEMPLATE("accumulators: a part counts once for each use, in any order"
 
   // Of the uses of the table apart.
   const auto alone = [&](const Array<float>& gradient, std::uint32_t use) {
-    Accumulators sums(layout, M, on.device);
+    Accumulators sums(layout, M, device);
     auto part = sums.begin(*queue, x.data(), kSeed, kStep, 0);
     part.add(0, use, gradient.data());
     return std::pair(sums_of(layout, sums), sums.lanes()[0]);
@@ -250,23 +240,21 @@ TEST_CASE_TEMPLATE("accumulators: a part counts once for each use, in any order"
 
 // Goal: sums leave when nothing is added to them any more, not before, and nobody has to look for
 // when that is. Method: two micro-batches part by part, expected before, between and after.
-TEST_CASE_TEMPLATE("accumulators: a part is complete with each use of each expected micro-batch",
-                   On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("accumulators: a part is complete with each use of each expected micro-batch") {
   const Layout layout({{.name = "table", .shape = {40, 32}, .layer = 0, .uses = 2},
                        {.name = "vector", .shape = {300}, .layer = 1}});
   constexpr MicroBatch M = 3;
   const auto values = heavy_tailed(layout, kSeed, kStep, 0);
   const auto exponents = fitted(layout, M, values);
-  const auto queue = on.device.make_queue();
-  Array<float> gradient(on.device, layout.elements());
-  Array<std::int16_t> x(on.device, layout.blocks());
+  const auto queue = device.make_queue();
+  Array<float> gradient(device, layout.elements());
+  Array<std::int16_t> x(device, layout.blocks());
   gradient.copy_in(*queue, 0, values);
   x.copy_in(*queue, 0, exponents);
   const float* const table = gradient.data();
   const float* const vector = gradient.data() + layout.parts()[1].first();
 
-  Accumulators sums(layout, M, on.device);
+  Accumulators sums(layout, M, device);
   std::vector<PartId> told;
   sums.tell([&](PartId p) { told.push_back(p); });
   auto first = sums.begin(*queue, x.data(), kSeed, kStep, 0);
@@ -301,19 +289,17 @@ TEST_CASE_TEMPLATE("accumulators: a part is complete with each use of each expec
   CHECK(sums.complete(1));
 }
 
-TEST_CASE_TEMPLATE("accumulators: after clear nothing is left and the next step may begin", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("accumulators: after clear nothing is left and the next step may begin") {
   const Layout layout = small_layout();
   constexpr std::uint32_t M = 3;
   const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
   std::vector<std::int16_t> exponents(layout.blocks(), kExponentMin);  // all on the side list
   exponents[0] = fitted(layout, M, gradient)[0];
-  Accumulators accumulators(layout, M, on.device);
+  Accumulators accumulators(layout, M, device);
   CHECK(accumulators.done().empty());
-  const auto added = add(accumulators, on.device, gradient, exponents, kSeed, kStep, 2);
+  const auto added = add(accumulators, device, gradient, exponents, kSeed, kStep, 2);
   CHECK(added.side_entries == layout.blocks() - 1);
-  add(accumulators, on.device, gradient, exponents, kSeed, kStep, 0);
+  add(accumulators, device, gradient, exponents, kSeed, kStep, 0);
   CHECK(accumulators.done() == std::vector<MicroBatch>{0, 2});
   CHECK(accumulators.side_of({0, 1}).size() == 2 * (layout.block_count(0) - 1));
   CHECK(accumulators.side_of({1, 1}).size() == 2 * layout.block_count(1));
@@ -322,14 +308,12 @@ TEST_CASE_TEMPLATE("accumulators: after clear nothing is left and the next step 
   CHECK(accumulators.side().empty());
   CHECK(sums_of(layout, accumulators) == std::vector<std::int32_t>(layout.elements()));
   for (const ProofLanes& lane : accumulators.lanes()) CHECK(lane == ProofLanes{});
-  add(accumulators, on.device, gradient, exponents, kSeed, kStep + 1, 2);
+  add(accumulators, device, gradient, exponents, kSeed, kStep + 1, 2);
   CHECK(accumulators.done() == std::vector{MicroBatch{2}});
 }
 
 // Goal: a scaled loss changes no bit of what is added, of what overflows neither here nor there.
-TEST_CASE_TEMPLATE("accumulators: a gradient times 2^scale counts as the gradient", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("accumulators: a gradient times 2^scale counts as the gradient") {
   const Layout layout = small_layout();
   constexpr std::uint32_t M = 2;
   const auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
@@ -337,9 +321,9 @@ TEST_CASE_TEMPLATE("accumulators: a gradient times 2^scale counts as the gradien
     auto gradient = heavy_tailed(layout, kSeed, kStep, 1);
     gradient[3] = std::ldexp(1.0f, 20);  // does not fit the grid
     for (float& g : gradient) g = std::ldexp(g, scale);
-    const auto queue = on.device.make_queue();
-    Array<float> there(on.device, gradient.size());
-    Array<std::int16_t> x(on.device, exponents.size());
+    const auto queue = device.make_queue();
+    Array<float> there(device, gradient.size());
+    Array<std::int16_t> x(device, exponents.size());
     there.copy_in(*queue, 0, gradient);
     x.copy_in(*queue, 0, std::span(exponents));
     auto adding = accumulators.begin(*queue, x.data(), kSeed, kStep, 1);
@@ -352,11 +336,11 @@ TEST_CASE_TEMPLATE("accumulators: a gradient times 2^scale counts as the gradien
     CHECK(result.side_entries > 0);
     return outcome(layout, accumulators);
   };
-  Accumulators plain(layout, M, on.device);
+  Accumulators plain(layout, M, device);
   const Outcome wanted = added(0, plain);
   for (const std::int32_t scale : {1, 16, LossScaleRule{}.kMax + 0}) {
     CAPTURE(scale);
-    Accumulators accumulators(layout, M, on.device);
+    Accumulators accumulators(layout, M, device);
     check_equal(added(scale, accumulators), wanted);
   }
 }

@@ -14,14 +14,12 @@ namespace starling::kernels {
 namespace {
 
 // Goal: each tensor is updated as its group says, wherever a segment is cut.
-TEST_CASE_TEMPLATE("state: tensors of groups have rates and decays of their own", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: tensors of groups have rates and decays of their own") {
   const Layout layout({{"a.weight", {3, kBlock}}, {"a.bias", {kBlock}}, {"b.weight", {2, 300}}},
                       /*segment_blocks=*/4);
   Job job = small_job(8);
   job.optimizer.groups = {{{"*.bias"}, 2.0, 0.25}, {{"b.*"}, 0.5, {}}};
-  Alone worker(layout, on.device, job);
+  Alone worker(layout, device, job);
   const auto parameters = start_parameters(layout);
   worker.state.initialise(parameters, std::vector<std::int16_t>(layout.blocks(), -20));
   std::mt19937_64 random(5);
@@ -59,14 +57,12 @@ TEST_CASE_TEMPLATE("state: tensors of groups have rates and decays of their own"
 }
 
 // Goal: what is no parameter is neither clipped with the parameters nor clips them.
-TEST_CASE_TEMPLATE("state: statistics move by the mean difference and are in no norm", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: statistics move by the mean difference and are in no norm") {
   const Layout layout({{"a.weight", {kBlock}}, {"a.running_mean", {300}}}, /*segment_blocks=*/4);
   Job job = small_job(8);
   job.optimizer.clip = 0.5;
   job.optimizer.groups = {{.tensors = {"a.running_mean"}, .statistics = true}};
-  Alone worker(layout, on.device, job);
+  Alone worker(layout, device, job);
   const auto parameters = start_parameters(layout);
   worker.state.initialise(parameters, std::vector<std::int16_t>(layout.blocks(), -20));
   for (auto& total : worker.totals.sums()) total = 8 << 20;  // a mean of one, everywhere
@@ -83,12 +79,11 @@ TEST_CASE_TEMPLATE("state: statistics move by the mean difference and are in no 
 
 // Goal: a channel's statistics are exact beside another's that are many orders of magnitude larger.
 // Method: after a step every block of statistics has the exponent with which what follows is exact.
-TEST_CASE_TEMPLATE("state: statistics are not rounded to a grid", On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("state: statistics are not rounded to a grid") {
   const Layout layout({{"a.weight", {kBlock}}, {"a.running_var", {2}}}, /*segment_blocks=*/4);
   Job job = small_job(8);
   job.optimizer.groups = {{.tensors = {"a.running_var"}, .statistics = true}};
-  Alone worker(layout, on.device, job);
+  Alone worker(layout, device, job);
   worker.state.initialise(start_parameters(layout),
                           std::vector<std::int16_t>(layout.blocks(), kStatisticsExponent));
   SideEntry entry{.block = 1, .micro_batch = 3};

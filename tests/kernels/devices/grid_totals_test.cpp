@@ -16,9 +16,7 @@ namespace {
 constexpr std::uint64_t kSeed = 7;
 constexpr Version kStep = 3;
 
-TEST_CASE_TEMPLATE("totals: a side entry that no worker of this job could send is refused", On,
-                   STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("totals: a side entry that no worker of this job could send is refused") {
   const Layout layout = small_layout();
   SideEntry good;
   good.block = 2;  // the last of tensor a: 88 elements
@@ -42,7 +40,7 @@ TEST_CASE_TEMPLATE("totals: a side entry that no worker of this job could send i
   REQUIRE(layout.used(2) == 88);
   for (const Case& c : cases) {
     CAPTURE(c.name);
-    Totals totals(layout, 4, on.device);
+    Totals totals(layout, 4, device);
     SideEntry entry = good;
     c.spoil(entry);
     const auto result = totals.add_side(entry);
@@ -55,18 +53,16 @@ TEST_CASE_TEMPLATE("totals: a side entry that no worker of this job could send i
   }
 }
 
-TEST_CASE_TEMPLATE(
-    "proof: a total is accepted only with exactly the side entries that its lanes count (R3)", On,
-    STARLING_DEVICES) {
-  On on;
+DEVICE_CASE(
+    "proof: a total is accepted only with exactly the side entries that its lanes count (R3)") {
   const Layout layout = small_layout();
   constexpr std::uint32_t M = 2;
   const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
   auto exponents = fitted(layout, M, gradient);
   exponents[5] = kExponentMin;  // segment 1
-  Accumulators accumulators(layout, M, on.device);
+  Accumulators accumulators(layout, M, device);
   for (MicroBatch m = 0; m < M; ++m)
-    add(accumulators, on.device, gradient, exponents, kSeed, kStep, m);
+    add(accumulators, device, gradient, exponents, kSeed, kStep, m);
   const auto side = accumulators.side_of({1, 1});
   REQUIRE(side.size() == 2);
   const ProofLanes complete = complete_lanes(kSeed, kStep, M);
@@ -86,15 +82,14 @@ TEST_CASE_TEMPLATE(
 }
 
 // Goal: a bit that flips between add and apply is found, by the fifth lane alone.
-TEST_CASE_TEMPLATE("accumulators and totals: no bit of a sum flips unseen", On, STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("accumulators and totals: no bit of a sum flips unseen") {
   for (const Layout& layout : {small_layout(), tied_layout()}) {
     constexpr std::uint32_t M = 4;
     std::vector<std::int16_t> exponents(layout.blocks(), -24);
-    Accumulators accumulators(layout, M, on.device);
+    Accumulators accumulators(layout, M, device);
     for (MicroBatch m = 0; m < M; ++m)
-      add(accumulators, on.device, heavy_tailed(layout, 5, 0, m), exponents, 5, 0, m);
-    Totals totals(layout, M, on.device);
+      add(accumulators, device, heavy_tailed(layout, 5, 0, m), exponents, 5, 0, m);
+    Totals totals(layout, M, device);
     reduce_alone(layout, accumulators, totals);
     const CompleteLanes complete(5, 0, M, layout.uses_max());
     for (SegmentId s = 0; s < layout.segments(); ++s) {
@@ -125,16 +120,13 @@ TEST_CASE_TEMPLATE("accumulators and totals: no bit of a sum flips unseen", On, 
 }
 
 // Goal: the fast path without side entries and the wide integer give the same bits.
-TEST_CASE_TEMPLATE(
-    "totals: the mean is the same whether values came by the grid or by the side list", On,
-    STARLING_DEVICES) {
-  On on;
+DEVICE_CASE("totals: the mean is the same whether values came by the grid or by the side list") {
   const Layout layout({{"a", {kBlock}}});
   std::mt19937_64 random(11);
   for (int round = 0; round < 500; ++round) {
     const std::uint32_t M = 1 + static_cast<std::uint32_t>(random() % 12);
     const auto exponent = static_cast<std::int16_t>(static_cast<int>(random() % 241) - 140);
-    Totals grid(layout, M, on.device), mixed(layout, M, on.device);
+    Totals grid(layout, M, device), mixed(layout, M, device);
     SideEntry entry;
     for (std::uint32_t i = 0; i < kBlock; ++i) {
       const auto total = static_cast<std::int32_t>(random()) >> (random() % 24);
@@ -154,8 +146,8 @@ TEST_CASE_TEMPLATE(
     mixed.mean(0, exponent, b);
     REQUIRE(a == b);
     // The same of whole segments.
-    const auto queue = on.device.make_queue();
-    Array<std::int16_t> exponents(on.device, 1);
+    const auto queue = device.make_queue();
+    Array<std::int16_t> exponents(device, 1);
     exponents.copy_in(*queue, 0, std::span(&exponent, 1));
     const WideMeans wide = mixed.wide_means(*queue, exponents.data(), {&only, 1});
     queue->wait();
