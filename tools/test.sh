@@ -17,7 +17,7 @@ Builds build/release and runs all its tests. Each flag adds a suite after it:
            package index: what scripts do wrong, the package, saved models, LoRA, Trainer, a crowd of joiners, logs,
            an early stop, optimizers beside torch, DataLoaders, examples through kills, seven models through kills
   --only   only the suites named by the other flags, not the ordinary one
-Environment: JOBS           compilers at a time (default: number of cores); one test more, as many of them wait
+Environment: JOBS           compilers at a time (default: number of cores); twice as many tests, as most of them wait
              STARLING_VENV  --pytorch: a virtual environment instead of build/pytorch
              KILLS          --pytorch: of workers and processes for each model (default: 20)
 TEXT
@@ -71,7 +71,7 @@ suite() {  # PRESET CTEST-ARGUMENTS...: a failed suite does not keep the next fr
 
 if $ordinary || $long || $engines; then build release; fi
 # The long tests run one at a time: some measure what a machine of their own gives.
-if $ordinary; then suite release -j $((jobs + 1)) -LE long; fi
+if $ordinary; then suite release -j $((2 * jobs)) -LE long; fi
 if $long; then suite release -L long; fi
 if $engines && ! $long; then suite release -L engines; fi
 if $pytorch; then

@@ -4,9 +4,8 @@
 
 namespace starling::kernels {
 
+// Not those of kernels_tests, which runs beside this program.
 void on_each_device(const DeviceUse& use) {
-  on_plain_devices(use);
-  INFO("on the plugin's device");
   cuda::CudaDevice device(0);
   use(device);
 }

@@ -110,7 +110,7 @@ def of_two_who_cannot_hear_each_other_one_is_left_out_and_the_others_go_on(place
     why = why_impossible()
     if why:
         raise Skipped(why)
-    job = place.job(steps=int(os.environ.get("STARLING_APART_STEPS", "1500")), lease_ms=LEASE_MS)
+    job = place.waiting_job(steps=int(os.environ.get("STARLING_APART_STEPS", "400")), lease_ms=LEASE_MS)
     quiet = place.quiet(job)
     machines = Machines(place, job)
     try:

@@ -32,7 +32,7 @@ def diverging(place):
 
 
 def every_promise_holds_under_random_faults(place):
-    ended, out = chaos(place, place.job(), "--random", "--seed", 5, "--duration", 8, "--steps", 700)
+    ended, out = chaos(place, place.waiting_job(), "--random", "--seed", 5, "--duration", 8, "--steps", 250)
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     report = report_of(out)
     found = findings(report)
@@ -46,12 +46,12 @@ def every_promise_holds_under_random_faults(place):
 
 
 def a_plan_repeats_its_faults_and_takes_a_reference(place):
-    job = place.job()
+    job = place.waiting_job()
     plan = place.path("plan.toml")
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 300
+steps = 110
 workers = 3
 [[fault]]
 at_s = 0.1
@@ -126,7 +126,7 @@ def links_that_are_cut_damaged_and_slow_change_no_bit(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 1000
+steps = 220
 workers = 4
 lease_ms = 500
 [[fault]]
@@ -149,7 +149,7 @@ kind = "partition"
 target = 0.9
 for_s = 0.1
 """)
-    ended, out = chaos(place, place.job(), "--plan", plan, "--links", "proxy")
+    ended, out = chaos(place, place.waiting_job(), "--plan", plan, "--links", "proxy")
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     cut = faults_of(out, "corrupt", "partition", "slow-link", "partition")[1]
     found = findings(report_of(out))
@@ -166,7 +166,7 @@ def two_that_are_apart_behind_a_proxy_change_no_bit(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 1500
+steps = 300
 workers = 4
 lease_ms = 500
 [[fault]]
@@ -179,7 +179,7 @@ at_s = 0.9
 kind = "apart"
 for_s = 1
 """)
-    ended, out = chaos(place, place.job(), "--plan", plan, "--links", "proxy")
+    ended, out = chaos(place, place.waiting_job(), "--plan", plan, "--links", "proxy")
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     report = report_of(out)
     one, other = report["faults"]
@@ -199,7 +199,7 @@ def a_coordinator_without_space_ends_and_comes_back(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 450
+steps = 160
 workers = 3
 [[fault]]
 at_s = 0.5
@@ -207,7 +207,7 @@ kind = "disk-full"
 target = 0.4
 for_s = 1
 """)
-    ended, out = chaos(place, place.job(), "--plan", plan)
+    ended, out = chaos(place, place.waiting_job(), "--plan", plan)
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     faults_of(out, "disk-full")
     with open(os.path.join(out, "disturbed.log")) as file:
@@ -220,14 +220,14 @@ for_s = 1
 
 
 def a_checkpoint_without_space_is_given_up_and_training_goes_on(place):
-    job = place.job()
+    job = place.waiting_job()
     with open(job, "a") as file:
         file.write(f'[checkpoint]\ndir = "{place.path("checkpoints")}"\nevery = 20\n')
     plan = place.path("plan.toml")
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 1200
+steps = 260
 workers = 3
 coordinators = 1
 [[fault]]
@@ -243,7 +243,7 @@ for_s = 3
 
 
 def a_run_that_is_there_already_is_disturbed_within_limits(place):
-    job = place.job(steps=1000000)
+    job = place.waiting_job(steps=1000000)
     run = place.run(job, "--workers", 4)
     run.wait_for_step(20)
     began = {e["name"]: e["pid"] for e in run.workers()}
@@ -333,7 +333,7 @@ for_s = 60
         out = place.path(f"out-{name}")
         said = place.path(f"{name}.txt")
         with open(said, "w") as file:
-            process = subprocess.Popen([STARLING, "chaos", place.job(steps=100000), "--plan", plan, "--out", out,
+            process = subprocess.Popen([STARLING, "chaos", place.waiting_job(steps=100000), "--plan", plan, "--out", out,
                                         *options], stdout=file, stderr=file)
         events = os.path.join(out, name, "events.jsonl")
         try:
@@ -372,7 +372,7 @@ def workers_of_any_command_are_disturbed(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 300
+steps = 110
 workers = 3
 [[fault]]
 at_s = 0.1

@@ -20,9 +20,9 @@ keep = {keep}
 """
 
 
-def with_checkpoints(place, every=10, keep=2, dir=None, **changes):
+def with_checkpoints(place, every=10, keep=2, dir=None, waiting=False, **changes):
     """A job with checkpoints, and their folder."""
-    path = place.job(**{"steps": STEPS, **changes})
+    path = (place.waiting_job if waiting else place.job)(**{"steps": STEPS, **changes})
     folder = dir or place.path(f"checkpoints-{place.count}")
     with open(path, "a") as file:
         file.write(SECTION.format(dir=folder, every=every, keep=keep))
@@ -305,7 +305,7 @@ def a_folder_belongs_to_the_newest_run_of_its_job(place):
 
 def a_newer_run_without_a_checkpoint_gives_the_folder_back(place):
     """It has waited for a worker and ends: the older one, which it kept from writing, writes on."""
-    job, folder = with_checkpoints(place, every=20, **ENDLESS)
+    job, folder = with_checkpoints(place, every=5, waiting=True, **ENDLESS)
     older = place.run(job, "--workers", 1)
     wait_until(lambda: older.events("checkpoint"), "the older run's first checkpoint")
 
@@ -392,7 +392,7 @@ def a_coordinator_of_three_is_killed_and_checkpoints_go_on(place):
 
 PLAN = """
 [run]
-steps = 500
+steps = 120
 workers = 4
 replicas = 1
 [[fault]]
@@ -409,7 +409,7 @@ def chaos_tells_a_loss_of_all_copies_from_one_that_leaves_some(place):
     for count, restarts in ((3, 1), (1, 0)):
         with open(plan, "w") as file:
             file.write(PLAN.format(count=count))
-        job, _ = with_checkpoints(place, every=3)  # a slow machine has done few steps in a second
+        job, _ = with_checkpoints(place, every=3, waiting=True)  # a slow machine has done few steps in a second
         ended, out = chaos(place, job, "--plan", plan, "--last-copies", *reference)
         require(ended.returncode == 0, ended.stdout + ended.stderr)
         report = report_of(out)

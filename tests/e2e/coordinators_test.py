@@ -18,7 +18,7 @@ def coordinators_of(run):
 
 
 def a_killed_coordinator_stops_no_step_and_comes_back(place):
-    job = place.job(steps=1000)
+    job = place.waiting_job(steps=250)
     quiet = place.quiet(job)
     run = place.run(job, "--workers", 3, "--coordinators", 3)
     run.wait_for_step(50)
@@ -58,7 +58,7 @@ def each_coordinator_has_a_port_of_its_own_that_nobody_dials_from(place):
 
 def wiped_coordinators_are_repaired_while_workers_are_killed(place):
     """Each in turn comes back with an empty folder, and a worker is killed at once after it."""
-    job = place.job(steps=1500)
+    job = place.waiting_job(steps=500)
     quiet = place.quiet(job)
     run = place.run(job, "--workers", 5, "--coordinators", 3)
     run.wait_for_step(50)

@@ -108,7 +108,7 @@ def files_up_to(size):
 
 
 def events_on_a_full_disk_do_not_end_the_run(place):
-    job = place.job(steps=1500)
+    job = place.job(steps=1100)
     quiet = place.quiet(job)
     with files_up_to(300 * 1024):  # the log is 256 KiB from the beginning
         run = place.run(job, "--workers", 2)

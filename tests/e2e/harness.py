@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -154,13 +155,36 @@ class Place:
             file.write(JOB.format(**values))
         return path
 
+    def waiting_job(self, compute_ms=15, **changes):
+        """A job whose passes wait and compute next to nothing, for runs that last as long as what is done to them: such
+        a run leaves the processors to the tests beside it."""
+        path = self.job(**changes)
+        with open(path) as file:
+            before, rest = file.read().split("[model]\n")
+        optimizer, elastic = rest[rest.index("[optimizer]"):].split("[data]\n")
+        with open(path, "w") as file:
+            file.write(f'{before}[model]\nkind = "synthetic"\nparameters = 30_000\ncompute_ms = {compute_ms}\n'
+                       f'{optimizer}{elastic[elastic.index("[elastic]"):]}')
+        return path
+
     def run(self, job, *options):
         self.count += 1
         return Run(job, self.path(f"out-{self.count}"), options)
 
     def quiet(self, job):
         """The run that others are compared with: of one worker, undisturbed, at its end."""
-        return self.run(job, "--workers", 1).end()
+        return self.begin_quiet(job).end()
+
+    def begin_quiet(self, job):
+        """The same, begun. It does not wait: compute_ms is in no bit of the result."""
+        with open(job) as file:
+            text = file.read()
+        hasty = re.sub(r"compute_ms = \d+", "compute_ms = 0", text)
+        if hasty != text:
+            job += ".quiet"
+            with open(job, "w") as file:
+                file.write(hasty)
+        return self.run(job, "--workers", 1)
 
     def close(self):
         left = processes_naming(self.folder)
@@ -323,7 +347,7 @@ def same_so_far(place, run, job):
     run.end(code=130)
     for joiner in run.joiners:
         require(joiner.wait(PATIENCE) in (130, LEFT), f"a joiner ended with {joiner.returncode}:\n{run.text()}")
-    quiet = place.run(job, "--workers", 1)
+    quiet = place.begin_quiet(job)
     quiet.wait_for_step(run.steps())
     quiet.process.send_signal(signal.SIGINT)
     quiet.end(code=130)

@@ -50,9 +50,8 @@ def a_kill_is_noticed_at_once(place):
 
 
 def a_frozen_worker_is_left_out_fenced_and_comes_back(place):
-    job = place.job(steps=1000)
-    quiet = place.run(job, "--workers", 3)
-    quiet.end()
+    job = place.waiting_job(steps=300)
+    quiet = place.quiet(job)
     run = place.run(job, "--workers", 3)
     run.wait_for_step(30)
     frozen = run.workers()[1]

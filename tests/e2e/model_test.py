@@ -28,14 +28,15 @@ def model(folder):
 
 
 def a_leave_near_the_end_saves_the_trained_model_or_none(place):
-    job = place.job(steps=STEPS)
+    steps = 80
+    job = place.waiting_job(steps=steps)
     quiet = place.quiet(job)
     expected, digest = model(quiet.out), quiet.digest()
     require(expected, "an undisturbed run saves no model")
     left = saved = 0
     for seed in range(SEED, SEED + LEAVES):
         chance = random.Random(seed)
-        at = STEPS - chance.randrange(1, 100)
+        at = steps - chance.randrange(1, 25)
         run = place.run(job, "--workers", 3)
         wait_until(lambda: run.steps() >= at or run.process.poll() is not None, f"step {at}", PATIENCE)
         leaver = chance.choice(run.workers())

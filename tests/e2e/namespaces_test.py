@@ -8,7 +8,7 @@ from chaos_of import chaos, findings, report_of
 from harness import MINUTE, STARLING, Skipped, main, processes_naming, require, wait_until
 
 
-STEPS = 3000  # long enough for whoever was cut off to be back, on a fast machine too
+STEPS = 400  # long enough for whoever was cut off to be back, on a fast machine too
 
 
 def interfaces():
@@ -34,7 +34,7 @@ def plan_with(place, name, faults, steps=STEPS, workers=4):
 
 
 def quiet_digest(place, steps=STEPS):
-    return place.run(place.job(steps=steps), "--workers", 1).digest()
+    return place.quiet(place.waiting_job(steps=steps)).digest()
 
 
 CUT = """
@@ -49,7 +49,7 @@ for_s = 1.5
 def why_impossible(place):
     """Empty if this machine and user can have namespaces; else what chaos says."""
     plan = plan_with(place, "probe.toml", '[[fault]]\nat_s = 0\nkind = "join"\n', steps=3, workers=2)
-    ended, _ = chaos(place, place.job(), "--plan", plan, "--links", "namespaces", "--reference",
+    ended, _ = chaos(place, place.waiting_job(), "--plan", plan, "--links", "namespaces", "--reference",
                      "0" * 32)
     if "links: network namespaces" in ended.stdout:
         return ""
@@ -68,7 +68,7 @@ def needs_namespaces(place):
 def a_worker_that_is_cut_off_in_a_network_is_left_out_and_comes_back(place):
     needs_namespaces(place)
     plan = plan_with(place, "plan.toml", CUT)
-    ended, out = chaos(place, place.job(), "--plan", plan, "--links", "namespaces", "--reference",
+    ended, out = chaos(place, place.waiting_job(), "--plan", plan, "--links", "namespaces", "--reference",
                        quiet_digest(place))
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     report = report_of(out)
@@ -100,9 +100,9 @@ for_s = 2
 
 def two_that_are_apart_in_a_network_are_one_group_again(place):
     needs_namespaces(place)
-    plan = plan_with(place, "plan.toml", APART, steps=1500)
-    ended, out = chaos(place, place.job(), "--plan", plan, "--links", "namespaces", "--reference",
-                       quiet_digest(place, 1500))
+    plan = plan_with(place, "plan.toml", APART, steps=260)
+    ended, out = chaos(place, place.waiting_job(), "--plan", plan, "--links", "namespaces", "--reference",
+                       quiet_digest(place, 260))
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     report = report_of(out)
     fault, = report["faults"]
@@ -143,7 +143,7 @@ kind = "kill"
 target = 0.5
 back_s = 0.1
 """)
-    ended, out = chaos(place, place.job(), "--plan", plan, "--reference", quiet_digest(place))
+    ended, out = chaos(place, place.waiting_job(), "--plan", plan, "--reference", quiet_digest(place))
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     require("links: network namespaces, proxy for corrupt" in ended.stdout, ended.stdout)
     faults = report_of(out)["faults"]
@@ -158,7 +158,7 @@ def started(place, name, *options):
     plan = plan_with(place, name, CUT.replace("1.5", "60"), steps=100000)
     out = place.path("out-" + name)
     log = open(out + ".log", "w+")
-    process = subprocess.Popen([STARLING, "chaos", place.job(), "--plan", plan, "--links",
+    process = subprocess.Popen([STARLING, "chaos", place.waiting_job(), "--plan", plan, "--links",
                                 "namespaces", "--reference", "0" * 32, "--out", out, *options],
                                stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
@@ -198,7 +198,7 @@ def namespaces_without_the_privilege_are_one_line(place):
     for i, source in enumerate((["--plan", plan], ["--random"])):
         out = place.path(f"refused-{i}")
         ended = subprocess.run(["setpriv", "--bounding-set=-all", "--inh-caps=-all", STARLING,
-                                "chaos", place.job(), *source, "--links", "namespaces", "--out",
+                                "chaos", place.waiting_job(), *source, "--links", "namespaces", "--out",
                                 out], capture_output=True, text=True, timeout=MINUTE)
         lines = ended.stderr.strip().splitlines()
         require(ended.returncode == 2 and len(lines) == 1 and "--links namespaces" in lines[0]

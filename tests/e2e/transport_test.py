@@ -109,12 +109,12 @@ def is_stuck(run):
 # Goal: a library that hangs at every survivor of a kill ends none of them. Method: three workers each, all
 # runs at once as they mostly wait; of the survivors all hang in the same call.
 def only_the_killed_end_whatever_hangs_at_the_survivors(place):
-    steps = 900
+    steps = 300
     quiet = place.run(slow(place, steps, 0), "--workers", 1).end()
     orders = ["hang-abort@*", "hang-revoke@*", "fault@*", "slow-revoke@*:300,slow-abort@*:300"]
-    runs = {o: over_the_library(place, "--workers", 3, orders=o, job=slow(place, steps, 20)) for o in orders}
+    runs = {o: over_the_library(place, "--workers", 3, orders=o, job=slow(place, steps, 60)) for o in orders}
     frozen = over_the_library(place, "--workers", 3, orders="abort-waits-for-peers@*",
-                              job=slow(place, steps, 25, lease_ms=3000))
+                              job=slow(place, steps, 75, lease_ms=3000))
     for run in [*runs.values(), frozen]:
         wait_for_device_steps(run)
     for run in runs.values():

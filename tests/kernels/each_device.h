@@ -13,11 +13,9 @@ namespace starling::kernels {
 
 using DeviceUse = std::function<void(Device&)>;
 
-// Every device of this program, one after the other (each_device.cpp of kernels_tests, ../cuda/each_device.cpp).
+// Calls `use` with each device of this program, one after the other. kernels_tests: the host's memory, and memory
+// that the host cannot read (each_device.cpp). Programs of the plugin: its own device (../cuda/each_device.cpp).
 void on_each_device(const DeviceUse& use);
-
-// Those that need no hardware: the host's memory, and memory that the host cannot read.
-void on_plain_devices(const DeviceUse& use);
 
 }  // namespace starling::kernels
 

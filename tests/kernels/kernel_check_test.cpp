@@ -120,9 +120,11 @@ TEST_CASE("kernel check: right kernels hold, with their own bits, in models of a
       GptSpec{.layers = 1, .heads = 1, .width = 96, .context = 8, .vocabulary = 90'000},  // cut
       MlpSpec{.sizes = {3, 2}},
       MlpSpec{.sizes = {20, 500, 31, 5}}};
+  const ModelSpec* const cut = &specs[3];
   for (const ModelSpec& spec : specs)
     for (const KernelTable* table : tables())
       for (const bool recompute : {false, true}) {
+        if (recompute && &spec == cut) continue;  // one layer of seconds: nothing to forget
         CAPTURE(std::string(table->isa));
         CAPTURE(spec.index());
         Job job;
