@@ -325,6 +325,39 @@ def files_and_folders(place):
     ])
 
 
+def engines(place):
+    waits = dict(start_timeout_ms=600000, coordinator_timeout_ms=600000)
+    job, hurried = place.job(**waits), place.job(start_timeout_ms=30000)
+    out = place.path("engine")
+
+    def slurm(*options, job=job, at="n4:7000", out=out):
+        return ["launch", "slurm", job, "--out", out, "--workers", 3, "--at", at, *options]
+
+    check([
+        Row("no engine", ["launch"], 2, "engine is required"),
+        Row("another engine", ["launch", "lsf", job], 2, "engine", "lsf not in {slurm"),
+        Row("no workers", ["launch", "slurm", job, "--at", "n4:7000"], 2, "--workers is required"),
+        Row("no addresses", ["launch", "slurm", job, "--workers", 3], 2, "slurm needs --at"),
+        Row("no job file", slurm(job=place.path("none.toml")), 2, "no such file"),
+        Row("a script", slurm(job="train.py"), 2, "STARLING_WRITE_JOB=job.toml python train.py"),
+        Row("no patience", slurm(job=hurried), 2, "[elastic].start_timeout_ms is 30000", "expected 600000", hurried),
+        Row("two coordinators", slurm(at="a:1,b:1"), 2, "1, 3 or 5 coordinators, and --at names 2"),
+        Row("no port", slurm(at="n4"), 2, "n4"),
+        Row("port 0", slurm(at="n4:0"), 2, "expected a host and a port"),
+        Row("every address", slurm(at="0.0.0.0:7000"), 2, "expected a host and a port"),
+        Row("an address for a node", slurm(at="10.0.0.1:7000"), 2, "--at must name a node of Slurm", "10.0.0.1"),
+        Row("more than all", slurm("--min-workers", 4), 2, "--min-workers 4 is more than all workers, --workers 3"),
+        Row("a line more in a name", slurm("--name", "a\n#SBATCH --uid=0"), 2, "the name of the job must be"),
+        Row("a line more in a partition", slurm("--partition", "a\nb"), 2, "a partition must be"),
+        Row("a line more in a path", slurm("--data", "/a\nb"), 2, "--data has a control character"),
+        Row("no keys", slurm("--keys", place.path("none")), 2, place.path("none")),
+        Row("no sbatch", slurm("--submit"), 2, "--submit needs sbatch, which is not on the PATH",
+            environment={"PATH": "/nonexistent"}),
+        Row("a folder that cannot be", slurm(out="/proc/x"), 2, "cannot make the folder /proc/x"),
+    ])
+    require(not os.path.exists(out), "a refused launch left something in its folder")
+
+
 def too_few_of_something(place):
     job = place.job(steps=20, start_timeout_ms=1000)
     port = free_port()
@@ -349,4 +382,5 @@ def too_few_of_something(place):
     ])
 
 
-main(the_command_line, the_job_file, the_data, names_that_are_not_here, files_and_folders, too_few_of_something)
+main(the_command_line, the_job_file, the_data, names_that_are_not_here, files_and_folders, engines,
+     too_few_of_something)

@@ -20,11 +20,11 @@ def programs(place):
 
 
 class Followed:
-    """In a home of its own. `steps`: instead of the page's; None: those."""
+    """In a home of its own. `steps`: instead of the page's; None: those. `folder`: below the home, where the job runs."""
 
-    def __init__(self, place, page, steps):
+    def __init__(self, place, page, steps, folder=""):
         place.count += 1
-        self.place, self.home = place, place.path(f"home-{place.count}")
+        self.place, self.home, self.folder = place, place.path(f"home-{place.count}"), folder
         os.mkdir(self.home)
         with open(os.path.join(SOURCE, "docs", page)) as file:
             text = file.read()
@@ -46,13 +46,13 @@ class Followed:
 
     def start(self, heading, environment):
         """The same, in the background: gives the process."""
-        with open(self.path("started.log"), "w") as log:
+        with open(os.path.join(self.home, "started.log"), "w") as log:
             return subprocess.Popen(["bash", "-e", "-c", "\n".join(self.commands[heading])], cwd=self.home,
                                     env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                     start_new_session=True)
 
     def path(self, name):
-        return os.path.join(self.home, name)
+        return os.path.join(self.home, self.folder, name)
 
     def text(self, name):
         try:
@@ -88,7 +88,7 @@ class Followed:
     def compare_with_an_undisturbed_run(self):
         """Of one worker, up to the last step that was made here: losses and norms are the same bits."""
         steps = self.steps()
-        quiet = self.place.run(self.path("job.toml"), "--workers", 1, "--checkpoints", self.place.path("quiet-checkpoints"))
+        quiet = self.place.run(os.path.join(self.home, "job.toml"), "--workers", 1, "--checkpoints", self.place.path("quiet-checkpoints"))
         quiet.wait_for_step(steps)
         quiet.process.send_signal(signal.SIGINT)
         quiet.end(code=130)

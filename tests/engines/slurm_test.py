@@ -18,9 +18,9 @@ class Job(Followed):
     """What the page's commands start, in a home that all nodes reach."""
 
     def __init__(self, place, slurm, steps=None):
-        super().__init__(place, "slurm.md", steps)
+        super().__init__(place, "slurm.md", steps, folder="slurm")
         self.slurm = slurm
-        for heading in ("1. The job and the keys", "2. The coordinator", "3. The workers"):
+        for heading in ("1. The job and its files", "2. The coordinator", "3. The workers"):
             self.type(heading)
 
     def type(self, heading):
@@ -41,7 +41,7 @@ class Job(Followed):
             raise
 
     def back(self, task, joined):
-        self.begins_again(f"worker-{task}", lambda: len(self.workers("joined")) > joined)
+        self.begins_again(f"small-worker-{task}", lambda: len(self.workers("joined")) > joined)
         self.wait_for_step(self.steps() + 20)
 
 
@@ -49,7 +49,7 @@ def the_page_leads_to_a_model(place):
     with Slurm(place, programs(place)) as slurm:
         job = Job(place, slurm, steps=300)
         job.wait(lambda: not slurm.jobs(), "the end of all jobs")
-        quiet = place.run(job.path("job.toml"), "--workers", 1, "--checkpoints", place.path("quiet-checkpoints")).end()
+        quiet = place.run(os.path.join(job.home, "job.toml"), "--workers", 1, "--checkpoints", place.path("quiet-checkpoints")).end()
         with open(os.path.join(quiet.out, "model.safetensors"), "rb") as file:
             expected = file.read()
         models = [n for n in range(3) if os.path.exists(job.path(f"worker-{n}/model.safetensors"))]
@@ -66,7 +66,7 @@ def what_slurm_takes_changes_no_bit(place):
         job.wait(lambda: len(job.workers("joined")) == 3, "three workers")
         job.wait_for_step(50)
 
-        node = slurm.jobs()["worker-1"][1]
+        node = slurm.jobs()["small-worker-1"][1]
         joined = len(job.workers("joined"))
         slurm.take_node(node)
         job.wait(lambda: len(job.workers("lost", "fenced")) == 1, f"the loss of {node} is noticed")
@@ -75,14 +75,14 @@ def what_slurm_takes_changes_no_bit(place):
         job.back(1, joined)
 
         joined, left = len(job.workers("joined")), len(job.workers("left"))
-        slurm.run(f"scontrol requeue {slurm.number('worker-2')}")
+        slurm.run(f"scontrol requeue {slurm.number('small-worker-2')}")
         job.wait(lambda: len(job.workers("left")) == left + 1, "worker 2 leaves in order")
         job.back(2, joined)
 
         for task in (0, 2):  # the last task of an array has the array's own number
             joined, left = len(job.workers("joined")), len(job.workers("left"))
-            urgent = slurm.write("urgent.sbatch", URGENT.format(node=slurm.jobs()[f"worker-{task}"][1], task=task))
-            slurm.run(f"sbatch {urgent}", job.home)
+            urgent = slurm.write("urgent.sbatch", URGENT.format(node=slurm.jobs()[f"small-worker-{task}"][1], task=task))
+            slurm.run(f"sbatch {urgent}", job.path(""))
             job.wait(lambda: len(job.workers("left")) == left + 1, f"worker {task} makes room in order")
             job.wait(lambda: os.path.exists(job.path(f"urgent-{task}.log")) and "urgent" not in slurm.jobs(),
                      "the urgent job runs")
@@ -92,10 +92,10 @@ def what_slurm_takes_changes_no_bit(place):
         job.type("5. More workers, or fewer")
         job.wait(lambda: len(job.workers("joined")) == joined + 2, "two more workers")
         job.wait_for_step(job.steps() + 20)
-        slurm.run(f"scancel {slurm.number('worker-4')}")
+        slurm.run(f"scancel {slurm.number('small-worker-4')}")
         job.wait(lambda: len(job.workers("left")) == left + 1, "worker 4 is cancelled, and leaves in order")
         job.wait_for_step(job.steps() + 20)
-        require("worker-4" not in slurm.jobs(), "what was cancelled is in the queue again")
+        require("small-worker-4" not in slurm.jobs(), "what was cancelled is in the queue again")
 
         names = [event["name"] for event in job.workers("joined")]
         expected = {"worker-0": 2, "worker-1": 2, "worker-2": 3, "worker-3": 1, "worker-4": 1}
@@ -104,9 +104,9 @@ def what_slurm_takes_changes_no_bit(place):
         require(len(forced) == 1, f"more than the node's loss was a surprise: {forced}")
 
         newest = job.newest_checkpoint()
-        slurm.run("scancel --name=worker")
+        slurm.run("scancel --name=small-worker")
         job.wait(lambda: job.newest_checkpoint() > newest, "a last checkpoint")
-        slurm.run("scancel --name=coordinator")
+        slurm.run("scancel --name=small-coordinator")
         job.wait(lambda: not slurm.jobs(), "the end of all jobs")
         job.compare_with_an_undisturbed_run()
 

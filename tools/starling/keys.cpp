@@ -16,6 +16,7 @@
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
+#include "tools/starling/split_keys.h"
 
 namespace starling::tools {
 namespace {
@@ -48,6 +49,22 @@ Result<> write_token(const KeyRing& ring, const std::string& name, const std::st
   return write_secret(token_file(folder, name), format_join_token(token) + "\n");
 }
 
+}  // namespace
+
+Result<> split_keys(const KeyRing& ring, const std::string& folder, std::uint32_t workers,
+                    const std::string& at) {
+  if (!at.empty()) {  // checked before any file is written
+    if (auto checked = coordinators_at(ring, at); !checked) return std::move(checked).error();
+  }
+  STARLING_TRY(ring.split(folder));
+  for (std::uint32_t i = 0; i < workers && !at.empty(); ++i) {
+    STARLING_TRY(write_token(ring, "worker-" + std::to_string(i), at, folder));
+  }
+  return ok();
+}
+
+namespace {
+
 Result<> make(const KeysCommand& command) {
   const KeyRing ring = KeyRing::generate(command.coordinators, command.workers);
   if (!command.out.empty()) {
@@ -56,14 +73,7 @@ Result<> make(const KeysCommand& command) {
                 command.coordinators, command.workers);
     return ok();
   }
-  if (!command.at.empty()) {  // checked before any file is written
-    if (auto checked = coordinators_at(ring, command.at); !checked)
-      return std::move(checked).error();
-  }
-  STARLING_TRY(ring.split(command.split));
-  for (std::uint32_t i = 0; i < command.workers && !command.at.empty(); ++i) {
-    STARLING_TRY(write_token(ring, "worker-" + std::to_string(i), command.at, command.split));
-  }
+  STARLING_TRY(split_keys(ring, command.split, command.workers, command.at));
   std::printf("%s: a file for each of %u coordinators, %u workers and one client%s\n",
               command.split.c_str(), command.coordinators, command.workers,
               command.at.empty() ? "" : "; worker-N.token is all that worker N needs to join");

@@ -13,6 +13,7 @@
 #include "tools/public/starling.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/export_model.h"
+#include "tools/starling/launch.h"
 #include "tools/starling/options.h"
 #include "tools/starling/resume.h"
 #include "tools/starling/script_jobs.h"
@@ -68,6 +69,7 @@ int command(int argc, char** argv, const Registry& registry) {
   RunOptions run_options;
   WorkerCommand worker_options;
   CoordinatorCommand coordinator_options;
+  LaunchCommand launch_options;
   KeysCommand keys_options;
   CheckCommand check_options;
   ExportCommand export_options;
@@ -79,6 +81,7 @@ int command(int argc, char** argv, const Registry& registry) {
   add_coordinator(app, coordinator_options);
   add_chaos(app, chaos_options);
   add_replay(app, replay_options);
+  add_launch(app, launch_options);
   add_keys(app, keys_options);
   add_check(app, check_options);
   add_export(app, export_options);
@@ -87,6 +90,7 @@ int command(int argc, char** argv, const Registry& registry) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (!arguments.empty() && (arguments[0] == "--version" || arguments[0] == "-V")) return version();
   run_options.again = resume_line(argc, argv);
+  if (own) launch_options.program = program;
   std::vector<std::string> of_script;
   if (const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
       dashes != arguments.end()) {
@@ -110,6 +114,7 @@ int command(int argc, char** argv, const Registry& registry) {
   if (chosen == "coordinator") return tools::coordinator(coordinator_options);
   if (chosen == "chaos") return tools::chaos(chaos_options);
   if (chosen == "replay") return tools::replay(replay_options);
+  if (chosen == "launch") return tools::launch(launch_options);
   if (chosen == "keys") return tools::keys(keys_options);
   if (chosen == "check") return tools::check(check_options);
   if (chosen == "export") return tools::export_model(export_options);

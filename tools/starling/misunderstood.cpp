@@ -9,7 +9,7 @@ namespace {
 
 // Other programs use these words for a subcommand.
 constexpr std::pair<const char*, const char*> kSubcommands[] = {
-    {"train", "run"},   {"fit", "run"},        {"start", "run"},    {"launch", "run"},
+    {"train", "run"},   {"fit", "run"},        {"start", "run"},    {"submit", "launch"},
     {"join", "worker"}, {"validate", "check"}, {"verify", "audit"}, {"keygen", "keys"},
 };
 constexpr std::pair<const char*, const char*> kOptions[] = {

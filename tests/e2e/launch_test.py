@@ -1,0 +1,121 @@
+"""What `starling launch` writes is run as far as that goes without the engine: scripts and units by stand-ins that do
+what the engine does with them, through a worker that is told to leave, to the model of an undisturbed run."""
+import contextlib
+import json
+import os
+import signal
+import subprocess
+
+from harness import LEFT, STARLING, children_of, main, processes_naming, require, wait_until
+from ports import free_port
+
+STEPS = 150
+WAIT_MS = 600000
+# Each starts what Slurm would, at once and in the background, with the variables that Slurm sets.
+SLURM = {
+    "sbatch": """#!/bin/bash
+        for script; do :; done
+        array=$(sed -n 's/^#SBATCH --array=\\([0-9]*\\)-\\([0-9]*\\)$/\\1 \\2/p' "$script")
+        log=$(sed -n 's/^#SBATCH --output=//p' "$script")
+        export SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID SLURM_CPUS_ON_NODE=1
+        for SLURM_ARRAY_TASK_ID in $(seq ${array:-0 0}); do
+          setsid bash "$script" >> "${log/\\%a/$SLURM_ARRAY_TASK_ID}" 2>&1 < /dev/null &
+        done""",
+    "srun": """#!/bin/bash
+        exec "$@" """,
+    "scontrol": """#!/bin/bash
+        cd .. && echo "$*" >> requeued
+        export SLURM_ARRAY_TASK_ID=${2#*_}
+        setsid bash workers.sbatch >> worker-$SLURM_ARRAY_TASK_ID.log 2>&1 < /dev/null &""",
+}
+
+
+class Launched:
+    """A job in a folder whose name a shell has to have quoted, and the folder of its files."""
+
+    def __init__(self, place, engine, programs):
+        place.count += 1
+        self.place, self.engine = place, engine
+        self.home = place.path(f"it's $(job) {place.count}")
+        self.out = os.path.join(self.home, engine)
+        os.mkdir(self.home)
+        self.job = os.path.join(self.home, "job.toml")
+        os.rename(place.job(steps=STEPS, start_timeout_ms=WAIT_MS, coordinator_timeout_ms=WAIT_MS), self.job)
+        os.link(place.path("text.txt"), os.path.join(self.home, "text.txt"))
+        self.bin = place.path(f"bin-{place.count}")
+        os.mkdir(self.bin)
+        os.symlink(STARLING, os.path.join(self.bin, "starling"))
+        for name, text in programs.items():
+            with open(os.path.join(self.bin, name), "w") as file:
+                file.write(text)
+            os.chmod(file.name, 0o755)
+
+    def launch(self, *options, code=0):
+        done = subprocess.run([STARLING, "launch", self.engine, self.job, "--out", self.out, *map(str, options)], text=True,
+                              env={**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}"}, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+        require(done.returncode == code, f"exit code {done.returncode}: {done.stdout}")
+        return done.stdout
+
+    def text(self, name):
+        try:
+            with open(os.path.join(self.out, name)) as file:
+                return file.read()
+        except OSError:
+            return ""
+
+    def events(self, kind):
+        lines = self.text("out/events.jsonl").split("\n")[:-1]
+        return [event for event in map(json.loads, lines) if event["ev"] == kind]
+
+    def workers(self, what):
+        return [event for event in self.events("worker") if event["what"] == what]
+
+    def model(self, name):
+        with contextlib.suppress(OSError), open(os.path.join(self.out, name), "rb") as file:
+            return file.read()
+        return None
+
+    def ends_as_an_undisturbed_run(self, models):
+        wait_until(lambda: self.events("done"), "the end of the job")
+        wait_until(lambda: not processes_naming(self.home), "all processes end")
+        with open(os.path.join(self.place.quiet(self.job).out, "model.safetensors"), "rb") as file:
+            expected = file.read()
+        for model in models:
+            require(self.model(model) == expected, f"{model} is not the model of an undisturbed run")
+
+
+def slurms_scripts_lead_to_the_model_and_put_who_has_left_back(place):
+    job = Launched(place, "slurm", SLURM)
+    job.launch("--workers", 3, "--at", f"localhost:{free_port()}", "--data", os.path.join(job.home, "text.txt"), "--submit")
+    wait_until(lambda: len(job.workers("joined")) == 3, "three workers")
+    wait_until(lambda: len(job.events("step")) > 10, "steps")
+    leaver = next(event for event in job.workers("joined") if event["name"] == "worker-1")
+    os.kill(leaver["pid"], signal.SIGTERM)
+    wait_until(lambda: job.workers("left"), "worker 1 leaves in order")
+    wait_until(lambda: len(job.workers("joined")) == 4, "worker 1 is back")
+    require(job.text("requeued") == "requeue 7_1\n", job.text("requeued"))
+    job.ends_as_an_undisturbed_run([f"worker-{n}/model.safetensors" for n in range(3)])
+
+
+def what_is_there_is_not_written_over_and_what_fails_leaves_nothing(place):
+    job = Launched(place, "slurm", {})
+    at = ("--workers", 3, "--at", "n4:7000")
+    job.launch(*at)
+    before = job.text("workers.sbatch"), job.text("keys/worker-0")
+    require("is there already" in job.launch(*at, code=2), "written over")
+    require((job.text("workers.sbatch"), job.text("keys/worker-0")) == before, "changed")
+
+    keys, job.out = os.path.join(job.out, "keys"), os.path.join(job.home, "a", "b")
+    require("secret keys of 16 workers, expected 17" in job.launch("--workers", 17, "--at", "n4:7000", "--keys", keys, code=2),
+            "too few keys")
+    require("secret keys of 1 coordinators, expected 3" in job.launch(
+        "--workers", 3, "--at", "a:1,b:1,c:1", "--keys", keys, code=2), "too few coordinators")
+    require(not os.path.exists(os.path.dirname(job.out)), "something is left")
+    job.launch(*at, "--keys", keys)
+    require(sorted(job.text("keys/worker-0").split("\n")) == sorted(before[1].split("\n")), "other keys than those of --keys")
+    require(os.stat(os.path.join(job.out, "keys")).st_mode & 0o777 == 0o700, "others can look into the folder of keys")
+
+
+main(slurms_scripts_lead_to_the_model_and_put_who_has_left_back,
+     what_is_there_is_not_written_over_and_what_fails_leaves_nothing)

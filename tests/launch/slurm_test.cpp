@@ -1,0 +1,109 @@
+#include <doctest/doctest.h>
+
+#include "tests/launch/a_plan.h"
+
+namespace starling::tools {
+namespace {
+
+std::string refusal(const LaunchPlan& plan) {
+  const auto launch = slurm_files(plan);
+  return launch ? "" : launch.error().text();
+}
+
+// Goal: what docs/slurm.md promises of the scripts is in them.
+TEST_CASE("slurm: the coordinator stays at its node, and each task of the array is a worker") {
+  LaunchPlan plan = a_plan();
+  plan.partition = "spot";
+  plan.coordinator_partition = "main";
+  const Launch launch = slurm_files(plan).value();
+  const std::string coordinator = text_of(launch, "coordinator.sbatch");
+  for (const char* part : {"--nodelist=n4\n", "--partition=main\n", "--requeue\n", "exec srun ",
+                           "--workers 2 ", "[ -e coordinator-state ] || new=--new"})
+    CHECK_MESSAGE(has(coordinator, part), part);
+  const std::string workers = text_of(launch, "workers.sbatch");
+  for (const char* part :
+       {"--array=0-2\n", "--partition=spot\n", "--requeue\n", "\nsrun ", "--notice 30\n",
+        "scontrol requeue ${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID\n"})
+    CHECK_MESSAGE(has(workers, part), part);
+  CHECK(launch.start ==
+        std::vector<std::string>{"sbatch coordinator.sbatch", "sbatch workers.sbatch"});
+}
+
+TEST_CASE("slurm: what is not said is Slurm's to choose") {
+  const Launch launch = slurm_files(a_plan()).value();
+  CHECK(!has(text_of(launch, "workers.sbatch"), "--partition"));
+  CHECK(!has(text_of(launch, "workers.sbatch"), "--data"));
+  CHECK(!has(text_of(launch, "workers.sbatch"), "--gres"));
+  CHECK(has(text_of(launch, "workers.sbatch"), "--threads $SLURM_CPUS_ON_NODE "));
+}
+
+TEST_CASE("slurm: a job that computes on a GPU asks for one") {
+  LaunchPlan plan = a_plan();
+  plan.job.isa = "cuda";
+  CHECK(has(text_of(slurm_files(plan).value(), "workers.sbatch"), "#SBATCH --gres=gpu:1\n"));
+}
+
+TEST_CASE("slurm: three coordinators are three scripts, with state and events of their own") {
+  LaunchPlan plan = a_plan();
+  plan.coordinators = {{"n4", 7000}, {"n5", 7000}, {"n6", 7001}};
+  const Launch launch = slurm_files(plan).value();
+  const std::string last = text_of(launch, "coordinator-2.sbatch");
+  for (const char* part :
+       {"--nodelist=n6\n", "keys/coordinator-2", "--listen n6:7001",
+        "--peers n4:7000,n5:7000,n6:7001", "--state coordinator-2-state", "--out out-2"})
+    CHECK_MESSAGE(has(last, part), part);
+  CHECK(launch.start.size() == 4);
+}
+
+// Goal: no text of a user becomes a line or a word of its own in a script.
+TEST_CASE("slurm: paths are quoted, and what a line of #SBATCH cannot have is refused") {
+  LaunchPlan plan = a_plan();
+  plan.job_file = "/my jobs/it's.toml";
+  plan.data = "/my data/$(x)";
+  const Launch launch = slurm_files(plan).value();
+  CHECK(has(text_of(launch, "coordinator.sbatch"), "--job '/my jobs/it'\\''s.toml' "));
+  CHECK(has(text_of(launch, "workers.sbatch"), "--data '/my data/$(x)' "));
+
+  for (const char* name : {"a b", "a\nb", "a'b", "a;b", "", "-a"}) {
+    plan = a_plan();
+    plan.name = name;
+    CHECK_MESSAGE(has(refusal(plan), "the name of the job must be"), name);
+  }
+  for (const char* partition : {"a b", "a\nb", "a'b", "a;b", "-a"}) {
+    plan = a_plan();
+    plan.partition = partition;
+    CHECK_MESSAGE(has(refusal(plan), "a partition must be"), partition);
+  }
+  plan = a_plan();
+  plan.job_file = "/a\n/b.toml";
+  CHECK(has(refusal(plan), "the job file's path has a control character"));
+  plan = a_plan();
+  plan.data = "/a\nb";
+  CHECK(has(refusal(plan), "--data has a control character"));
+}
+
+TEST_CASE("slurm: a coordinator is at a node by its name") {
+  LaunchPlan plan = a_plan();
+  for (const char* host : {"10.0.0.1", "fe80::1", "a b", ""}) {
+    plan.coordinators = {{host, 7000}};
+    CHECK_MESSAGE(!refusal(plan).empty(), host);
+  }
+}
+
+TEST_CASE("launch: a job that does not wait as long as a queue may take is refused") {
+  Job job;
+  CHECK(has(check_patience(job).error().text(), "[elastic].start_timeout_ms is 30000"));
+  job.start_timeout_ms = kEngineWaitMs;
+  CHECK(has(check_patience(job).error().text(), "[elastic].coordinator_timeout_ms is 30000"));
+  job.coordinator_timeout_ms = kEngineWaitMs;
+  CHECK(check_patience(job));
+}
+
+TEST_CASE("launch: there are keys for workers that come later") {
+  CHECK(keys_for(1) == 16);
+  CHECK(keys_for(20) == 40);
+  CHECK(keys_for(4096) == 4096);
+}
+
+}  // namespace
+}  // namespace starling::tools

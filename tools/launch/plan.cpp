@@ -1,0 +1,34 @@
+#include "tools/launch/plan.h"
+
+#include <algorithm>
+
+namespace starling::tools {
+namespace {
+
+Result<> at_least(const char* key, std::uint64_t is, const char* what) {
+  if (is >= kEngineWaitMs) return ok();
+  return Error(Code::kBadInput, std::string("[elastic].") + key + " is " + std::to_string(is) +
+                                    ", and " + what + ", expected " +
+                                    std::to_string(kEngineWaitMs) + " (ten minutes) or more");
+}
+
+}  // namespace
+
+std::uint32_t keys_for(std::uint32_t workers) {
+  return std::clamp<std::uint32_t>(2 * workers, 16, std::max<std::uint32_t>(workers, 4096));
+}
+
+std::string addresses(const LaunchPlan& plan) {
+  std::string all;
+  for (const Address& at : plan.coordinators) all += (all.empty() ? "" : ",") + to_string(at);
+  return all;
+}
+
+Result<> check_patience(const Job& job) {
+  STARLING_TRY(at_least("start_timeout_ms", job.start_timeout_ms,
+                        "the job ends where its workers wait in a queue for longer"));
+  return at_least("coordinator_timeout_ms", job.coordinator_timeout_ms,
+                  "workers end where a coordinator takes longer to be started again");
+}
+
+}  // namespace starling::tools

@@ -1,0 +1,58 @@
+#pragma once
+// A LaunchPlan says how a job is to run on an engine that starts processes (Slurm, systemd,
+// Kubernetes), and one function for each engine gives the files with which it does. Pure: nothing
+// is read or written here. Every text of the plan comes from a user; what a file cannot hold
+// safely is refused, and the rest is quoted as that file wants it.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/address.h"
+#include "core/base/result.h"
+#include "core/job/job.h"
+
+namespace starling::tools {
+
+struct LaunchPlan {
+  std::string program = "starling";  // found by PATH where the job runs
+  std::string name;                  // of the job on the engine
+  std::string job_file;              // absolute
+  Job job;
+  std::vector<Address> coordinators;  // where each one listens, in the order of the keys
+  std::uint32_t workers = 1;          // asked of the engine
+  std::uint32_t min_workers = 1;      // with which training begins
+  std::uint32_t threads = 0;          // of each worker; 0: as the engine allots
+  std::uint32_t notice_s = 30;        // for a worker to leave
+  std::string data;                   // where the data lie for the workers; empty: as the job says
+  std::string partition, coordinator_partition;  // Slurm's; empty: its default
+};
+
+struct LaunchFile {
+  std::string path;  // below the folder
+  std::string text;
+};
+
+struct Launch {
+  std::vector<LaunchFile> files;
+  std::vector<std::string> start;  // commands that begin the job, typed in the folder
+};
+
+// The files for an engine. The keys (kLaunchKeys) are not among them.
+// Errors: kBadInput  which text of the plan the engine cannot have, and what it could.
+Result<Launch> slurm_files(const LaunchPlan& plan);
+
+// Folder of the keys and join tokens, below that of the files.
+inline constexpr const char* kLaunchKeys = "keys";
+// For how many workers there are keys: more may be asked of the engine while the job runs.
+std::uint32_t keys_for(std::uint32_t workers);
+
+// The addresses of the coordinators, separated by commas.
+std::string addresses(const LaunchPlan& plan);
+
+// Whether the job waits as long as an engine may need to start its processes, or to start one
+// again. Errors: kBadInput  the key that says less than kEngineWait, and what was expected.
+inline constexpr std::uint64_t kEngineWaitMs = 600'000;
+Result<> check_patience(const Job& job);
+
+}  // namespace starling::tools

@@ -1,0 +1,141 @@
+// A job on Slurm: a script for each coordinator, on a node that stays, and one for the workers, an
+// array of jobs of one node each. docs/slurm.md tells people what the scripts do; what Slurm does to
+// them is shown by tests/engines/slurm_test.py.
+
+#include "tools/launch/plan.h"
+#include "tools/launch/text.h"
+
+namespace starling::tools {
+namespace {
+
+constexpr const char* kCoordinator = R"(#!/bin/bash
+# Decides who takes part in the job; computes nothing. sbatch is typed in the folder of this file.
+#SBATCH --job-name={{name}}-coordinator
+{{partition}}#SBATCH --nodelist={{node}}
+#SBATCH --ntasks=1
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output={{self}}.log
+
+# --new begins the group. Started again by Slurm, a coordinator goes on with what is in its state.
+[ -e {{self}}-state ] || new=--new
+exec srun {{program}} coordinator --job {{job}} --keys keys/{{key}} \
+    --listen {{listen}} {{peers}}--workers {{min_workers}} \
+    --state {{self}}-state --out {{out}} $new
+)";
+
+constexpr const char* kWorkers = R"(#!/bin/bash
+# The workers, each a job of its own. sbatch is typed in the folder of this file.
+#SBATCH --job-name={{name}}-worker
+{{partition}}#SBATCH --array=0-{{last}}
+#SBATCH --ntasks=1
+{{gpu}}#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=worker-%a.log
+
+mkdir -p worker-$SLURM_ARRAY_TASK_ID && cd worker-$SLURM_ARRAY_TASK_ID || exit
+# srun: what Slurm takes away is told, with SIGTERM, to what srun has started, and to this script too late.
+srun {{program}} worker --join ../keys/worker-$SLURM_ARRAY_TASK_ID.token \
+    {{data}}--threads {{threads}} --notice {{notice}}
+code=$?
+# 143: the worker has left, as it was told to, and for Slurm it has ended. It is put back into the queue by the
+# number of this task, as $SLURM_JOB_ID may be that of the whole array.
+[ $code = 143 ] && scontrol requeue ${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+exit $code
+)";
+
+constexpr const char* kReadme = R"(# The job {{name}} on Slurm
+
+Written by `starling launch slurm`. All commands are typed in this folder, which every node has to reach.
+
+{{start}}
+
+Training begins when {{min_workers}} of the {{workers}} workers are there. `{{log}}.log` shows how it goes, `{{out}}/events.jsonl`
+has every step. When it is done, each worker that is there has written the model: `worker-0/model.safetensors` and so on.
+
+- `sbatch --array={{workers}}-{{more}} workers.sbatch` adds two workers; there are keys for {{keys}}.
+- `scancel --name={{name}}-worker` ends the job before: the workers leave in order. `scancel --name={{name}}-coordinator` ends
+  what decides; after the job's end, the first is for workers that wait in the queue still.
+- What your cluster wants besides (`--account`, `--time`, `--cpus-per-task`, ..) is a line `#SBATCH` in the scripts, or an
+  option of sbatch.
+- A worker that is told to go takes up to {{notice}} seconds: no longer than `GraceTime` of the partition and `KillWait` of
+  the cluster (`scontrol show partition`, `scontrol show config`).
+- The files in `keys` let in whoever has them. None but you can read them: leave it so.
+)";
+
+std::string partition_line(const std::string& partition) {
+  return partition.empty() ? "" : "#SBATCH --partition=" + partition + "\n";
+}
+
+// Whether a host can be a node's name: Slurm knows nodes by names, not by addresses.
+Result<> check_node(const std::string& host) {
+  STARLING_TRY(check_name("the node of --at", host, ".-"));
+  if (host.find_first_not_of("0123456789.") != std::string::npos) return ok();
+  return Error(Code::kBadInput,
+               "--at must name a node of Slurm and a port, as n4:7000, is the address " + host);
+}
+
+Result<> check(const LaunchPlan& plan) {
+  STARLING_TRY(check_name("the name of the job", plan.name, "._-"));
+  for (const Address& at : plan.coordinators) {
+    STARLING_TRY(check_node(at.host));
+  }
+  for (const std::string& partition : {plan.partition, plan.coordinator_partition})
+    if (!partition.empty()) {
+      STARLING_TRY(check_name("a partition", partition, "._,-"));
+    }
+  STARLING_TRY(check_line("the job file's path", plan.job_file));
+  STARLING_TRY(check_line("--program", plan.program));
+  return check_line("--data", plan.data);
+}
+
+}  // namespace
+
+Result<Launch> slurm_files(const LaunchPlan& plan) {
+  STARLING_TRY(check(plan));
+  const bool single = plan.coordinators.size() == 1;
+  const auto of_coordinator = [&](const std::string& word, std::size_t i) {
+    return single ? word : word + "-" + std::to_string(i);
+  };
+  Fields fields{
+      {"name", plan.name},
+      {"program", shell_word(plan.program)},
+      {"job", shell_word(plan.job_file)},
+      {"peers", single ? "" : "--peers " + addresses(plan) + " "},
+      {"min_workers", std::to_string(plan.min_workers)},
+      {"workers", std::to_string(plan.workers)},
+      {"last", std::to_string(plan.workers - 1)},
+      {"more", std::to_string(plan.workers + 1)},
+      {"notice", std::to_string(plan.notice_s)},
+      {"threads", plan.threads ? std::to_string(plan.threads) : "$SLURM_CPUS_ON_NODE"},
+      {"data", plan.data.empty() ? "" : "--data " + shell_word(plan.data) + " "},
+      {"gpu", plan.job.isa == "cuda" ? "#SBATCH --gres=gpu:1\n" : ""},
+      {"keys", std::to_string(keys_for(plan.workers))},
+      {"log", of_coordinator("coordinator", 0)},
+  };
+  const auto with = [&](Fields more) {
+    more.insert(more.end(), fields.begin(), fields.end());
+    return more;
+  };
+  Launch launch;
+  for (std::size_t i = 0; i < plan.coordinators.size(); ++i) {
+    const std::string self = of_coordinator("coordinator", i);
+    launch.files.push_back(
+        {self + ".sbatch",
+         fill(kCoordinator, with({{"self", self},
+                                  {"key", "coordinator-" + std::to_string(i)},
+                                  {"node", plan.coordinators[i].host},
+                                  {"listen", to_string(plan.coordinators[i])},
+                                  {"out", of_coordinator("out", i)},
+                                  {"partition", partition_line(plan.coordinator_partition)}}))});
+    launch.start.push_back("sbatch " + self + ".sbatch");
+  }
+  launch.files.push_back(
+      {"workers.sbatch", fill(kWorkers, with({{"partition", partition_line(plan.partition)}}))});
+  launch.start.push_back("sbatch workers.sbatch");
+  launch.files.push_back({"README.md", fill(kReadme, with({{"start", code_block(launch.start)},
+                                                           {"out", of_coordinator("out", 0)}}))});
+  return launch;
+}
+
+}  // namespace starling::tools

@@ -1,0 +1,18 @@
+#pragma once
+// split_keys() writes the keys of a job for many machines.
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/keys.h"
+#include "core/base/result.h"
+
+namespace starling::tools {
+
+// Makes a folder with a file for each process of the ring, and, where the addresses of the
+// coordinators are given, the join tokens of worker-0.. Errors: kBadInput  as many addresses as
+// coordinators are expected; the folder is there; the ring has not so many workers' secrets.
+Result<> split_keys(const KeyRing& ring, const std::string& folder, std::uint32_t workers,
+                    const std::string& at);
+
+}  // namespace starling::tools
