@@ -3,10 +3,13 @@ what the engine does with them, through a worker that is told to leave, to the m
 import contextlib
 import json
 import os
+import re
+import shlex
+import shutil
 import signal
 import subprocess
 
-from harness import LEFT, STARLING, children_of, main, processes_naming, require, wait_until
+from harness import LEFT, STARLING, Skipped, children_of, main, processes_naming, require, wait_until
 from ports import free_port
 
 STEPS = 150
@@ -36,6 +39,7 @@ class Launched:
     def __init__(self, place, engine, programs):
         place.count += 1
         self.place, self.engine = place, engine
+        self.runs_in = None  # where its events and models are; None: in the folder of the files
         self.home = place.path(f"it's $(job) {place.count}")
         self.out = os.path.join(self.home, engine)
         os.mkdir(self.home)
@@ -59,7 +63,7 @@ class Launched:
 
     def text(self, name):
         try:
-            with open(os.path.join(self.out, name)) as file:
+            with open(os.path.join(self.runs_in or self.out, name)) as file:
                 return file.read()
         except OSError:
             return ""
@@ -72,13 +76,13 @@ class Launched:
         return [event for event in self.events("worker") if event["what"] == what]
 
     def model(self, name):
-        with contextlib.suppress(OSError), open(os.path.join(self.out, name), "rb") as file:
+        with contextlib.suppress(OSError), open(os.path.join(self.runs_in or self.out, name), "rb") as file:
             return file.read()
         return None
 
     def ends_as_an_undisturbed_run(self, models):
         wait_until(lambda: self.events("done"), "the end of the job")
-        wait_until(lambda: not processes_naming(self.home), "all processes end")
+        wait_until(lambda: not processes_naming(self.place.folder), "all processes end")
         with open(os.path.join(self.place.quiet(self.job).out, "model.safetensors"), "rb") as file:
             expected = file.read()
         for model in models:
@@ -96,6 +100,88 @@ def slurms_scripts_lead_to_the_model_and_put_who_has_left_back(place):
     wait_until(lambda: len(job.workers("joined")) == 4, "worker 1 is back")
     require(job.text("requeued") == "requeue 7_1\n", job.text("requeued"))
     job.ends_as_an_undisturbed_run([f"worker-{n}/model.safetensors" for n in range(3)])
+
+
+class Unit:
+    """A unit's process, which is started again as its lines say. `etc`, `var`: in the place of the machine's folders."""
+
+    def __init__(self, path, instance, etc, var):
+        with open(path) as file:
+            self.lines = dict(re.findall(r"^(\w+)=(.*)$", file.read(), re.MULTILINE))
+        self.folder = self.lines["WorkingDirectory"].replace("%i", instance).replace("/var/lib/starling", var)
+        os.makedirs(self.folder, exist_ok=True)
+        self.words = [word.replace("%%", "\0").replace("%i", instance).replace("\0", "%").replace("$$", "$")
+                      .replace("/etc/starling", etc) for word in shlex.split(self.lines["ExecStart"])]
+        self.starts = 0
+        self.start()
+
+    def start(self):
+        self.starts += 1
+        with open(os.path.join(self.folder, "unit.log"), "a") as log:
+            self.process = subprocess.Popen(self.words, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env={"PATH": "/usr/bin:/bin"})
+
+    def codes(self, line):
+        return [int(code) for code in self.lines[line].split()]
+
+    def tend(self):
+        """As systemd does after an end, with Restart=on-failure."""
+        require(self.lines["Restart"] == "on-failure", self.lines["Restart"])
+        code = self.process.poll()
+        stays = code is None or code in (0, *self.codes("SuccessExitStatus"), *self.codes("RestartPreventExitStatus"))
+        if not stays:
+            self.start()
+
+    def kill(self):
+        for pid in (*children_of(self.process.pid), self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def systemds_units_lead_to_the_model_and_begin_again_as_they_say(place):
+    job = Launched(place, "systemd", {})
+    job.launch("--workers", 3, "--at", f"127.0.0.1:{free_port()}", "--program", STARLING, "--data",
+               os.path.join(job.home, "text.txt"))
+    etc, var = place.path("etc"), place.path("var")
+    shutil.copytree(os.path.join(job.out, "keys"), etc)
+    shutil.copy(os.path.join(job.out, "job.toml"), etc)
+    job.runs_in = var
+    coordinator = Unit(os.path.join(job.out, "starling-coordinator.service"), "", etc, var)
+    workers = [Unit(os.path.join(job.out, "starling-worker@.service"), str(n), etc, var) for n in range(3)]
+
+    def wait(condition, what):
+        def tended():
+            for unit in (coordinator, *workers):
+                unit.tend()
+            return condition()
+        wait_until(tended, what)
+
+    wait(lambda: len(job.workers("joined")) == 3, "three workers")
+    wait(lambda: len(job.events("step")) > 10, "steps")
+    workers[0].kill()
+    wait(lambda: len(job.workers("joined")) == 4, "worker 0, which was killed, is back")
+    coordinator.kill()
+    wait(lambda: coordinator.starts == 2, "the coordinator is started again")
+    workers[1].process.send_signal(signal.SIGTERM)
+    wait(lambda: job.workers("left"), "worker 1 leaves in order")
+    wait(lambda: all(unit.process.poll() is not None for unit in (coordinator, *workers)), "all end")
+    ends = [(unit.starts, unit.process.returncode) for unit in (coordinator, *workers)]
+    require(ends == [(2, 0), (2, 0), (1, LEFT), (1, 0)], f"starts and exit codes: {ends}")
+    job.ends_as_an_undisturbed_run([f"worker-{n}/model.safetensors" for n in (0, 2)])
+
+
+def systemd_knows_every_line_of_its_units(place):
+    if shutil.which("systemd-analyze") is None:
+        raise Skipped("no systemd-analyze here")
+    for number, at in enumerate(("10.0.0.1:7000", "10.0.0.1:7000,[fe80::1]:7000,c:7000")):
+        job = Launched(place, "systemd", {})
+        job.launch("--workers", 3, "--at", at, "--program", STARLING, "--data", "/my data/100%i $x \"'\\")
+        os.rename(os.path.join(job.out, "starling-worker@.service"), os.path.join(job.out, "starling-worker@3.service"))
+        units = [name for name in os.listdir(job.out) if name.endswith(".service")]
+        require(len(units) == 2 + 2 * number, units)
+        done = subprocess.run(["systemd-analyze", "verify", *(f"./{unit}" for unit in units)], cwd=job.out, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+        require(done.returncode == 0 and not done.stdout, f"exit code {done.returncode}: {done.stdout}")
 
 
 def what_is_there_is_not_written_over_and_what_fails_leaves_nothing(place):
@@ -118,4 +204,5 @@ def what_is_there_is_not_written_over_and_what_fails_leaves_nothing(place):
 
 
 main(slurms_scripts_lead_to_the_model_and_put_who_has_left_back,
+     systemds_units_lead_to_the_model_and_begin_again_as_they_say, systemd_knows_every_line_of_its_units,
      what_is_there_is_not_written_over_and_what_fails_leaves_nothing)

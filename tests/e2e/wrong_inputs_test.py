@@ -333,6 +333,7 @@ def engines(place):
     def slurm(*options, job=job, at="n4:7000", out=out):
         return ["launch", "slurm", job, "--out", out, "--workers", 3, "--at", at, *options]
 
+    systemd = ["launch", "systemd", job, "--out", out, "--workers", 3, "--at", "10.0.0.1:7000"]
     check([
         Row("no engine", ["launch"], 2, "engine is required"),
         Row("another engine", ["launch", "lsf", job], 2, "engine", "lsf not in {slurm"),
@@ -350,6 +351,10 @@ def engines(place):
         Row("a line more in a name", slurm("--name", "a\n#SBATCH --uid=0"), 2, "the name of the job must be"),
         Row("a line more in a partition", slurm("--partition", "a\nb"), 2, "a partition must be"),
         Row("a line more in a path", slurm("--data", "/a\nb"), 2, "--data has a control character"),
+        Row("a program that systemd does not find", [*systemd, "--program", "bin/starling"], 2, "must be an absolute path"),
+        Row("a line more in a unit", [*systemd, "--data", "/a\nUser=root"], 2, "--data has a control character"),
+        Row("a partition of systemd", [*systemd, "--partition", "spot"], 2, "partitions are Slurm's, and systemd has none"),
+        Row("units are not submitted", [*systemd, "--submit"], 2, "--submit begins nothing on other machines"),
         Row("no keys", slurm("--keys", place.path("none")), 2, place.path("none")),
         Row("no sbatch", slurm("--submit"), 2, "--submit needs sbatch, which is not on the PATH",
             environment={"PATH": "/nonexistent"}),

@@ -20,6 +20,14 @@ TEST_CASE("text: a word of a shell is quoted where it has to be") {
   CHECK(shell_word("~/x") == "'~/x'");
 }
 
+// Goal: systemd takes each word as it is: neither a specifier, nor a variable, nor two words.
+TEST_CASE("text: a word of a unit is quoted where it has to be") {
+  CHECK(systemd_word("/a/b-c_d.toml") == "/a/b-c_d.toml");
+  CHECK(systemd_word("") == "\"\"");
+  CHECK(systemd_word("a b") == "\"a b\"");
+  CHECK(systemd_word("100%i $x \"\\") == "\"100%%i $$x \\\"\\\\\"");
+}
+
 // Goal: a text that would break a line is refused, and the error is one line.
 TEST_CASE("text: lines have no control characters, and names only what is named") {
   CHECK(check_line("x", "a b $"));

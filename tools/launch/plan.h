@@ -35,12 +35,14 @@ struct LaunchFile {
 
 struct Launch {
   std::vector<LaunchFile> files;
-  std::vector<std::string> start;  // commands that begin the job, typed in the folder
+  // Commands that begin the job, typed in the folder; empty: they are typed on several machines.
+  std::vector<std::string> start;
 };
 
 // The files for an engine. The keys (kLaunchKeys) are not among them.
 // Errors: kBadInput  which text of the plan the engine cannot have, and what it could.
 Result<Launch> slurm_files(const LaunchPlan& plan);
+Result<Launch> systemd_files(const LaunchPlan& plan);
 
 // Folder of the keys and join tokens, below that of the files.
 inline constexpr const char* kLaunchKeys = "keys";

@@ -64,6 +64,17 @@ Result<> check_name(const std::string& what, const std::string& text, std::strin
                                     " characters, " + expected + ", is \"" + shown(text) + "\"");
 }
 
+std::string systemd_word(const std::string& text) {
+  if (!text.empty() && only(text, "_-./:,@+=")) return text;
+  std::string word = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') word += '\\';
+    if (c == '%' || c == '$') word += c;  // twice: no specifier and no variable
+    word += c;
+  }
+  return word + "\"";
+}
+
 std::string shell_word(const std::string& text) {
   if (!text.empty() && only(text, "_-./:,@%+=")) return text;
   std::string word = "'";

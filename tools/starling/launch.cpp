@@ -31,6 +31,12 @@ Error bad(std::string text) {
   return Error(Code::kBadInput, std::move(text));
 }
 
+struct Engine {
+  const char* name;
+  Result<Launch> (*files)(const LaunchPlan&);
+};
+constexpr Engine kEngines[] = {{"slurm", slurm_files}, {"systemd", systemd_files}};
+
 // What was written, which goes again unless it is kept.
 class Written {
  public:
@@ -85,6 +91,8 @@ Result<LaunchPlan> plan_of(const LaunchCommand& command) {
   if (auto patient = check_patience(job); !patient)
     return std::move(patient).error().in(command.job);
   if (!command.program.empty()) plan.program = command.program;
+  if (command.engine == "systemd" && plan.program.find('/') == std::string::npos)
+    plan.program = "/usr/local/bin/" + plan.program;
   plan.name = command.name.empty() ? job.name : command.name;
   plan.job_file = fs::absolute(command.job).lexically_normal();
   plan.job = std::move(job);
@@ -150,14 +158,19 @@ Result<> type(const std::string& line, const fs::path& folder) {
 }
 
 Result<> check_submit(const Launch& launch) {
+  if (launch.start.empty())
+    return bad("--submit begins nothing on other machines; README.md of the folder says how to");
   const std::string tool = launch.start.front().substr(0, launch.start.front().find(' '));
   if (std::system(("command -v " + tool + " > /dev/null").c_str()) == 0) return ok();
   return bad("--submit needs " + tool + ", which is not on the PATH of this machine");
 }
 
 Result<> carry_out(const LaunchCommand& command) {
+  if (command.engine != "slurm" &&
+      !(command.partition.empty() && command.coordinator_partition.empty()))
+    return bad("partitions are Slurm's, and " + command.engine + " has none");
   STARLING_TRY(plan, plan_of(command));
-  STARLING_TRY(launch, slurm_files(plan));
+  STARLING_TRY(launch, std::ranges::find(kEngines, command.engine, &Engine::name)->files(plan));
   if (command.submit) {
     STARLING_TRY(check_submit(launch));
   }
@@ -183,6 +196,11 @@ Result<> carry_out(const LaunchCommand& command) {
 
   std::printf("%s: %s", out.c_str(), kLaunchKeys);
   for (const LaunchFile& file : launch.files) std::printf(", %s", file.path.c_str());
+  if (launch.start.empty()) {
+    std::printf("\n%s says what each machine needs, and what to type there\n",
+                (out / "README.md").c_str());
+    return ok();
+  }
   if (!command.submit) {
     std::printf("\nTo begin:\n\n    cd %s\n%s\n\n", shell_word(out.string()).c_str(),
                 code_block(launch.start).c_str());
@@ -200,11 +218,15 @@ Result<> carry_out(const LaunchCommand& command) {
 void add_launch(CLI::App& app, LaunchCommand& o) {
   auto* sub = subcommand(
       app, "launch", "Writes the files with which an engine runs a job, and its keys.",
-      "starling launch slurm job.toml --workers 8 --at n4:7000\n"
-      "  starling launch slurm job.toml --workers 8 --at n4:7000 --coordinator-partition main \\\n"
-      "    --partition spot --submit\n\n"
-      "README.md in the folder says what to type. docs/slurm.md is such a job, step by step.");
-  sub->add_option("engine", o.engine, "slurm")->required()->check(CLI::IsMember({"slurm"}));
+      "starling launch slurm job.toml --workers 8 --at n4:7000 --coordinator-partition main \\\n"
+      "    --partition spot --submit\n"
+      "  starling launch systemd job.toml --workers 8 --at 10.0.0.1:7000\n\n"
+      "README.md in the folder says what to type; docs/slurm.md is such a job, step by step.");
+  std::vector<std::string> engines;
+  for (const Engine& engine : kEngines) engines.emplace_back(engine.name);
+  sub->add_option("engine", o.engine, "what starts the processes")
+      ->required()
+      ->check(CLI::IsMember(engines));
   sub->add_option("job", o.job, "job file (TOML)")->required();
   sub->add_option("-w,--workers", o.workers, "workers to ask the engine for")
       ->check(CLI::Range(1, 4096))
@@ -223,11 +245,13 @@ void add_launch(CLI::App& app, LaunchCommand& o) {
                   "use the keys of this folder, which starling keys --split made (default: new "
                   "ones)");
   sub->add_option("--program", o.program,
-                  "this program, where the job runs (default: starling, found by PATH)");
+                  "this program, where the job runs (default: starling, found by PATH; systemd: "
+                  "/usr/local/bin/starling)");
   sub->add_option("--data", o.data,
                   "where the data lie for the workers (default: as the job says)");
-  sub->add_option("-t,--threads", o.threads,
-                  "compute threads of a worker; change no bits (default: Slurm: its cores there)")
+  sub->add_option(
+         "-t,--threads", o.threads,
+         "compute threads of a worker; change no bits (default: Slurm: its cores there; else 1)")
       ->check(CLI::Range(1, 256));
   sub->add_option("--notice", o.notice_s,
                   "seconds that a worker may take to leave; the engine must give it as many")
