@@ -40,6 +40,10 @@ bool folders_are_not_synced(int error) {
   return error == EINVAL || error == EOPNOTSUPP;
 }
 
+bool is_open_to_others(const struct stat& file, uid_t reader) {
+  return (file.st_mode & (file.st_uid == reader ? 077 : 007)) != 0;
+}
+
 bool sync_folder(int fd) {
   return ::fsync(fd) == 0 || folders_are_not_synced(errno);
 }

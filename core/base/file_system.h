@@ -1,6 +1,8 @@
 #pragma once
 // Locks and the sync of a folder, which file systems do in different ways.
 
+#include <sys/stat.h>
+
 #include <string>
 
 #include "core/base/result.h"
@@ -18,6 +20,11 @@ Result<bool> lock_of(int error, const std::string& path);
 // Errors: kBadInput  no such file, or not a regular one; "no such file or not a regular file,
 // expected a plan; ..".
 Result<> is_file(const std::string& path, const std::string& expected);
+
+// Whether others than who reads this file of secrets can read it. Its group counts only where the
+// reader is the owner: whoever is not reads by the group, as a process reads a Secret that Kubernetes
+// mounts. Pure.
+bool is_open_to_others(const struct stat& file, uid_t reader);
 
 // Makes the names in an open folder durable. True also where a file system does not sync folders
 // (EINVAL, ENOTSUP): there a name is as durable as it gets. False: errno says why.

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "core/base/check.h"
+#include "core/base/file_system.h"
 
 namespace starling {
 namespace {
@@ -223,7 +224,7 @@ Result<KeyRing> KeyRing::load(const std::string& path) {
   auto ring = parse(text.value());
   sodium_memzero(text.value().data(), text.value().size());
   if (!ring) return std::move(ring).error().in("reading key file " + path);
-  if (ring.value().has_secrets() && (status.st_mode & 077) != 0)
+  if (ring.value().has_secrets() && is_open_to_others(status, ::geteuid()))
     return bad("key file " + path +
                " holds secret keys and can be read by others; expected mode 0600");
   return ring;

@@ -14,7 +14,8 @@
 // The last line says how many keys there are, so that a file that is still being copied is not taken
 // for one of fewer keys.
 // A line without a secret is a public half. A file with secrets has mode 0600, and one that others
-// can read is refused. Nothing in here prints a secret; error texts name lines and names only.
+// can read is refused (is_open_to_others()). Nothing in here prints a secret; error texts name lines
+// and names only.
 //
 // For many machines the keys are split: a folder has one file for each process, under the name of
 // its key, with what that process needs and no other secret.

@@ -47,5 +47,25 @@ TEST_CASE("a folder that a file system does not sync is no error, and another re
   CHECK_FALSE(sync_folder(folder));
 }
 
+// Goal: a Secret that Kubernetes mounts for a user who is not root (mode 0440, of root and the pod's
+// group) can be used, and nothing else that a file of one's own could not.
+TEST_CASE("a file of secrets is the reader's alone, or its owner's and a group's that reads it") {
+  constexpr uid_t kReader = 10001;
+  struct Case {
+    mode_t mode;
+    uid_t owner;
+    bool open;
+  };
+  for (const Case& c :
+       {Case{0600, kReader, false}, Case{0400, kReader, false}, Case{0440, kReader, true},
+        Case{0604, kReader, true}, Case{0620, kReader, true}, Case{0440, 0, false},
+        Case{0444, 0, true}, Case{0441, 0, true}}) {
+    struct stat file {};
+    file.st_mode = S_IFREG | c.mode;
+    file.st_uid = c.owner;
+    CHECK_MESSAGE(is_open_to_others(file, kReader) == c.open, c.mode << " of " << c.owner);
+  }
+}
+
 }  // namespace
 }  // namespace starling

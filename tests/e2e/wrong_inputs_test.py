@@ -333,6 +333,7 @@ def engines(place):
     def slurm(*options, job=job, at="n4:7000", out=out):
         return ["launch", "slurm", job, "--out", out, "--workers", 3, "--at", at, *options]
 
+    pods = ["launch", "kubernetes", job, "--out", out, "--workers", 3, "--image", "i:1"]
     systemd = ["launch", "systemd", job, "--out", out, "--workers", 3, "--at", "10.0.0.1:7000"]
     check([
         Row("no engine", ["launch"], 2, "engine is required"),
@@ -353,8 +354,18 @@ def engines(place):
         Row("a line more in a path", slurm("--data", "/a\nb"), 2, "--data has a control character"),
         Row("a program that systemd does not find", [*systemd, "--program", "bin/starling"], 2, "must be an absolute path"),
         Row("a line more in a unit", [*systemd, "--data", "/a\nUser=root"], 2, "--data has a control character"),
-        Row("a partition of systemd", [*systemd, "--partition", "spot"], 2, "partitions are Slurm's, and systemd has none"),
+        Row("a partition of systemd", [*systemd, "--partition", "spot"], 2, "--partition is an option of slurm, and systemd has none such"),
         Row("units are not submitted", [*systemd, "--submit"], 2, "--submit begins nothing on other machines"),
+        Row("no volume", pods, 2, "kubernetes needs --volume"),
+        Row("no folder", [*pods, "--volume", "claim"], 2, "--volume must be CLAIM:FOLDER", "is claim"),
+        Row("a relative folder", [*pods, "--volume", "claim:a"], 2, "the folder of --volume must be an absolute path"),
+        Row("a name that Kubernetes has not", [*pods, "--volume", "c:/a", "--name", "My_job"], 2,
+            "the name of the job must be a name of Kubernetes"),
+        Row("a line more in YAML", [*pods, "--volume", "c:/a\nb"], 2, "the folder of --volume has a control character"),
+        Row("another command in a pod", [*pods, "--volume", "c:/a;b"], 2, "must be an absolute path of letters"),
+        Row("data that pods do not have", [*pods, "--volume", "c:/a", "--data", "text"], 2, "--data must be an absolute path"),
+        Row("addresses of pods", [*pods, "--volume", "c:/a", "--at", "a:1"], 2, "--at is an option of slurm"),
+        Row("no kubectl", [*pods, "--volume", "c:/a", "--submit"], 2, "--submit needs kubectl", environment={"PATH": "/nonexistent"}),
         Row("no keys", slurm("--keys", place.path("none")), 2, place.path("none")),
         Row("no sbatch", slurm("--submit"), 2, "--submit needs sbatch, which is not on the PATH",
             environment={"PATH": "/nonexistent"}),

@@ -25,7 +25,11 @@ struct LaunchPlan {
   std::uint32_t threads = 0;          // of each worker; 0: as the engine allots
   std::uint32_t notice_s = 30;        // for a worker to leave
   std::string data;                   // where the data lie for the workers; empty: as the job says
+  std::uint32_t tokens = 16;          // workers for which there are keys
   std::string partition, coordinator_partition;  // Slurm's; empty: its default
+  // Kubernetes': of the pods, and the PersistentVolumeClaim that they mount at `folder`.
+  std::string image, claim, folder;
+  std::string name_space;  // empty: that of whoever types the commands
 };
 
 struct LaunchFile {
@@ -43,6 +47,10 @@ struct Launch {
 // Errors: kBadInput  which text of the plan the engine cannot have, and what it could.
 Result<Launch> slurm_files(const LaunchPlan& plan);
 Result<Launch> systemd_files(const LaunchPlan& plan);
+Result<Launch> kubernetes_files(const LaunchPlan& plan);
+
+// Where so many coordinators listen on Kubernetes: at names of their pods.
+std::vector<Address> kubernetes_coordinators(const std::string& name, std::uint32_t count);
 
 // Folder of the keys and join tokens, below that of the files.
 inline constexpr const char* kLaunchKeys = "keys";

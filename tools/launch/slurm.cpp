@@ -110,7 +110,7 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
       {"threads", plan.threads ? std::to_string(plan.threads) : "$SLURM_CPUS_ON_NODE"},
       {"data", plan.data.empty() ? "" : "--data " + shell_word(plan.data) + " "},
       {"gpu", plan.job.isa == "cuda" ? "#SBATCH --gres=gpu:1\n" : ""},
-      {"keys", std::to_string(keys_for(plan.workers))},
+      {"keys", std::to_string(plan.tokens)},
       {"log", of_coordinator("coordinator", 0)},
   };
   const auto with = [&](Fields more) {

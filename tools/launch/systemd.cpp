@@ -84,7 +84,7 @@ Training begins when {{min_workers}} workers are there; there are keys for {{key
 )";
 
 constexpr const char* kReadmeCoordinator = R"(
-The machine of {{host}}, which needs `{{self}}.service`, `job.toml`, and `{{key}}` of the folder `keys`:
+The machine of {{host}}, which needs `{{self}}.service`, `job.toml`, the data where that says, and `{{key}}` of the folder `keys`:
 
     install -D -m 644 job.toml /etc/starling/job.toml
     install -m 600 -o starling {{key}} /etc/starling/{{key}}
@@ -120,7 +120,7 @@ Result<Launch> systemd_files(const LaunchPlan& plan) {
       {"notice", std::to_string(plan.notice_s)},
       {"stop", std::to_string(plan.notice_s + kBeyondNoticeS)},
       {"min_workers", workers},
-      {"keys", std::to_string(keys_for(plan.workers))},
+      {"keys", std::to_string(plan.tokens)},
   };
   Launch launch;
   std::string readme, after;

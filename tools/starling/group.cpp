@@ -12,6 +12,7 @@
 
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
+#include "core/base/file_system.h"
 #include "core/base/hash.h"
 
 namespace starling::tools {
@@ -122,7 +123,7 @@ Result<std::string> join_text(const std::string& value) {
   const auto last = text.find_last_not_of(" \t\r\n");
   text.erase(last == std::string::npos ? 0 : last + 1);
   if (!is_join_token(text)) return bad("no join token is in " + value);
-  if ((status.st_mode & 077) != 0)
+  if (is_open_to_others(status, ::geteuid()))
     return bad("the join token in " + value + " can be read by others; expected mode 0600");
   return text;
 }

@@ -35,7 +35,8 @@ struct Engine {
   const char* name;
   Result<Launch> (*files)(const LaunchPlan&);
 };
-constexpr Engine kEngines[] = {{"slurm", slurm_files}, {"systemd", systemd_files}};
+constexpr Engine kEngines[] = {
+    {"slurm", slurm_files}, {"systemd", systemd_files}, {"kubernetes", kubernetes_files}};
 
 // What was written, which goes again unless it is kept.
 class Written {
@@ -81,6 +82,80 @@ class Written {
   std::vector<fs::path> paths_;
 };
 
+// Whether each option that was given is one of this engine, and none is missing.
+Result<> check_options(const LaunchCommand& command) {
+  struct Own {
+    const char* option;
+    bool given;
+    const char* engine;
+    bool needed = false;
+  };
+  const Own all[] = {
+      {"--partition", !command.partition.empty(), "slurm"},
+      {"--coordinator-partition", !command.coordinator_partition.empty(), "slurm"},
+      {"--at", !command.at.empty(), "slurm", true},
+      {"--at", !command.at.empty(), "systemd", true},
+      {"--image", !command.image.empty(), "kubernetes", true},
+      {"--volume", !command.volume.empty(), "kubernetes", true},
+      {"--namespace", !command.name_space.empty(), "kubernetes"},
+      {"--coordinators", command.coordinators != 0, "kubernetes"},
+  };
+  for (const Own& own : all) {
+    const bool ours = own.engine == command.engine;
+    if (ours && own.needed && !own.given)
+      return bad(command.engine + " needs " + own.option + "; launch --help says what that is");
+    if (own.given && std::ranges::none_of(all, [&](const Own& other) {
+          return std::string_view(other.option) == own.option && other.engine == command.engine;
+        }))
+      return bad(std::string(own.option) + " is an option of " + own.engine + ", and " +
+                 command.engine + " has none such");
+  }
+  return ok();
+}
+
+// Puts in where the coordinators listen.
+Result<> put_coordinators(const LaunchCommand& command, LaunchPlan& plan) {
+  STARLING_TRY(coordinators, parse_addresses(command.at));
+  plan.coordinators = std::move(coordinators);
+  for (const Address& at : plan.coordinators)
+    if (at.port == 0 || means_everywhere(at.host))
+      return bad("--at says where workers reach the coordinators, expected a host and a port, is " +
+                 to_string(at));
+  return ok();
+}
+
+// Returns where pods have a path of this machine: what lies below the job file's folder lies as far
+// below that of the volume, and else nothing moves.
+std::string in_pods(const std::string& path, const LaunchPlan& plan) {
+  const fs::path below = fs::path(path).lexically_relative(fs::path(plan.job_file).parent_path());
+  const bool outside = below.empty() || *below.begin() == "..";
+  return outside ? path : (fs::path(plan.folder) / below).lexically_normal().string();
+}
+
+// Puts in what pods have, where nothing is as on this machine.
+Result<> put_pods(const LaunchCommand& command, LaunchPlan& plan) {
+  const std::size_t colon = command.volume.find(':');
+  if (colon == std::string::npos)
+    return bad("--volume must be CLAIM:FOLDER, as training:/training, is " + command.volume);
+  plan.claim = command.volume.substr(0, colon);
+  plan.folder = fs::path(command.volume.substr(colon + 1)).lexically_normal();
+  for (std::string* path : {&plan.job.data.path, &plan.job.evaluate.path, &plan.job.checkpoint.dir})
+    if (!path->empty()) *path = in_pods(*path, plan);
+  if (auto* python = std::get_if<PythonSpec>(&plan.job.model))
+    python->script = in_pods(python->script, plan);
+  if (!command.data.empty()) {
+    if (plan.job.data.path.empty()) return bad("--data says where data lie, and the job has none");
+    if (command.data.front() != '/')
+      return bad("--data must be an absolute path, as pods have it, is " + command.data);
+    plan.job.data.path = command.data;
+  }
+  plan.coordinators =
+      kubernetes_coordinators(plan.name, command.coordinators ? command.coordinators : 1);
+  plan.image = command.image;
+  plan.name_space = command.name_space;
+  return ok();
+}
+
 Result<LaunchPlan> plan_of(const LaunchCommand& command) {
   if (command.job.ends_with(".py"))
     return bad("launch takes a job file, and STARLING_WRITE_JOB=job.toml python " + command.job +
@@ -96,13 +171,6 @@ Result<LaunchPlan> plan_of(const LaunchCommand& command) {
   plan.name = command.name.empty() ? job.name : command.name;
   plan.job_file = fs::absolute(command.job).lexically_normal();
   plan.job = std::move(job);
-  if (command.at.empty()) return bad(command.engine + " needs --at, where coordinators listen");
-  STARLING_TRY(coordinators, parse_addresses(command.at));
-  plan.coordinators = std::move(coordinators);
-  for (const Address& at : plan.coordinators)
-    if (at.port == 0 || means_everywhere(at.host))
-      return bad("--at says where workers reach the coordinators, expected a host and a port, is " +
-                 to_string(at));
   plan.workers = command.workers;
   plan.min_workers = command.min_workers ? command.min_workers : std::min(kCopied, command.workers);
   if (plan.min_workers > plan.workers)
@@ -110,9 +178,15 @@ Result<LaunchPlan> plan_of(const LaunchCommand& command) {
                " is more than all workers, --workers " + std::to_string(plan.workers));
   plan.threads = command.threads;
   plan.notice_s = command.notice_s;
-  plan.data = command.data.empty() ? "" : fs::absolute(command.data).lexically_normal().string();
+  if (!command.data.empty() && command.engine != "kubernetes")
+    plan.data = fs::absolute(command.data).lexically_normal();
   plan.partition = command.partition;
   plan.coordinator_partition = command.coordinator_partition;
+  if (command.engine == "kubernetes") {
+    STARLING_TRY(put_pods(command, plan));
+  } else {
+    STARLING_TRY(put_coordinators(command, plan));
+  }
   return plan;
 }
 
@@ -166,15 +240,14 @@ Result<> check_submit(const Launch& launch) {
 }
 
 Result<> carry_out(const LaunchCommand& command) {
-  if (command.engine != "slurm" &&
-      !(command.partition.empty() && command.coordinator_partition.empty()))
-    return bad("partitions are Slurm's, and " + command.engine + " has none");
+  STARLING_TRY(check_options(command));
   STARLING_TRY(plan, plan_of(command));
+  STARLING_TRY(ring, keys_of(command, plan));
+  plan.tokens = tokens_of(ring);
   STARLING_TRY(launch, std::ranges::find(kEngines, command.engine, &Engine::name)->files(plan));
   if (command.submit) {
     STARLING_TRY(check_submit(launch));
   }
-  STARLING_TRY(ring, keys_of(command, plan));
   const fs::path out = command.out.empty() ? command.engine : command.out;
   STARLING_TRY(check_line("--out", out.string()));
   const fs::path keys = out / kLaunchKeys;
@@ -191,7 +264,7 @@ Result<> carry_out(const LaunchCommand& command) {
     STARLING_TRY(written.folder((out / file.path).parent_path()));
     STARLING_TRY(written.file(out / file.path, file.text));
   }
-  STARLING_TRY(written.keys(keys, ring, tokens_of(ring), addresses(plan)));
+  STARLING_TRY(written.keys(keys, ring, plan.tokens, addresses(plan)));
   written.keep();
 
   std::printf("%s: %s", out.c_str(), kLaunchKeys);
@@ -220,8 +293,11 @@ void add_launch(CLI::App& app, LaunchCommand& o) {
       app, "launch", "Writes the files with which an engine runs a job, and its keys.",
       "starling launch slurm job.toml --workers 8 --at n4:7000 --coordinator-partition main \\\n"
       "    --partition spot --submit\n"
-      "  starling launch systemd job.toml --workers 8 --at 10.0.0.1:7000\n\n"
-      "README.md in the folder says what to type; docs/slurm.md is such a job, step by step.");
+      "  starling launch systemd job.toml --workers 8 --at 10.0.0.1:7000\n"
+      "  starling launch kubernetes job.toml --workers 8 --image registry.example/starling:1 \\\n"
+      "    --volume training:/training\n\n"
+      "README.md in the folder says what to type; docs/slurm.md and docs/kubernetes.md are such\n"
+      "jobs, step by step.");
   std::vector<std::string> engines;
   for (const Engine& engine : kEngines) engines.emplace_back(engine.name);
   sub->add_option("engine", o.engine, "what starts the processes")
@@ -235,10 +311,6 @@ void add_launch(CLI::App& app, LaunchCommand& o) {
                   "training begins when so many are there (default: 2, so that all state has a "
                   "copy)")
       ->check(CLI::Range(1, 4096));
-  sub->add_option("--at", o.at,
-                  "where the coordinators listen, as workers reach them: HOST:PORT of 1, 3 or 5, "
-                  "separated by commas; Slurm: of nodes that stay")
-      ->type_name("ADDRESSES");
   sub->add_option("-o,--out", o.out, "folder for the files (default: named as the engine)");
   sub->add_option("--name", o.name, "of the job there (default: the job file's name)");
   sub->add_option("--keys", o.keys,
@@ -257,10 +329,26 @@ void add_launch(CLI::App& app, LaunchCommand& o) {
                   "seconds that a worker may take to leave; the engine must give it as many")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
-  sub->add_option("--partition", o.partition, "Slurm's, of the workers (default: Slurm's default)");
-  sub->add_option("--coordinator-partition", o.coordinator_partition,
-                  "the same, of the coordinators");
-  sub->add_flag("--submit", o.submit, "and begin: type what README.md says (Slurm: sbatch)");
+  sub->add_flag("--submit", o.submit, "and begin: type what README.md says (sbatch, kubectl)");
+  sub->add_option("--at", o.at,
+                  "where the coordinators listen, as workers reach them: HOST:PORT of 1, 3 or 5, "
+                  "separated by commas; for Slurm of nodes that stay")
+      ->type_name("ADDRESSES")
+      ->group("Slurm, systemd");
+  sub->add_option("--partition", o.partition, "of the workers (default: Slurm's default)")
+      ->group("Slurm");
+  sub->add_option("--coordinator-partition", o.coordinator_partition, "of the coordinators")
+      ->group("Slurm");
+  sub->add_option("--image", o.image, "container image that has the program")->group("Kubernetes");
+  sub->add_option("--volume", o.volume,
+                  "PersistentVolumeClaim that all pods mount, and where: what lies below the job "
+                  "file's folder lies below that one there, and so do the models")
+      ->type_name("CLAIM:FOLDER")
+      ->group("Kubernetes");
+  sub->add_option("--namespace", o.name_space, "(default: that of kubectl)")->group("Kubernetes");
+  sub->add_option("--coordinators", o.coordinators, "1, 3 or 5 (default: 1)")
+      ->check(CLI::IsMember({1, 3, 5}))
+      ->group("Kubernetes");
 }
 
 int launch(const LaunchCommand& command) {

@@ -19,6 +19,8 @@ struct LaunchCommand {
   std::uint32_t workers = 1, min_workers = 0;  // 0: two, so that all state has a copy
   std::uint32_t threads = 0, notice_s = 30;
   std::string partition, coordinator_partition;
+  std::string image, volume, name_space;
+  std::uint32_t coordinators = 0;
   bool submit = false;
 };
 void add_launch(CLI::App& app, LaunchCommand& command);

@@ -1,0 +1,477 @@
+// A job on Kubernetes: a folder for `kubectl apply -k`, with a StatefulSet of coordinators and an
+// indexed Job of workers, whose index is the number of a worker's token (decision 065).
+//
+// Names of users are checked here: what is put into a manifest needs nothing of YAML but quotes around
+// it where it could be a number, and nothing of a shell nor of Kubernetes' own $(NAME) in a command.
+
+#include "tools/launch/plan.h"
+#include "tools/launch/text.h"
+
+namespace starling::tools {
+namespace {
+
+// Beyond the worker's notice: what it needs to see its end, before it is killed.
+constexpr std::uint32_t kBeyondNoticeS = 15;
+// So that the names of a job's parts are no longer than a name may be, 63.
+constexpr std::size_t kNameMax = 40;
+// Of less than 1,000 bytes each: a Secret holds 1 MiB.
+constexpr std::uint32_t kTokensMax = 1000;
+
+constexpr const char* kKustomization = R"(# kubectl apply -k .
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+{{namespace}}resources:
+  - coordinators.yaml
+  - workers.yaml
+  - network.yaml
+generatorOptions:
+  # A key that is added would give its Secret another name, and the Job of the workers, which cannot be changed, has this.
+  disableNameSuffixHash: true
+  labels:
+    app.kubernetes.io/name: starling
+    app.kubernetes.io/instance: "{{name}}"
+configMapGenerator:
+  - name: {{name}}-job
+    files:
+      - job.toml
+secretGenerator:
+  - name: {{name}}-coordinator-keys
+    files:
+{{coordinator_keys}}  - name: {{name}}-worker-tokens
+    files:
+{{tokens}})";
+
+// Of the pods of both kinds.
+constexpr const char* kPod = R"(      automountServiceAccountToken: false
+      enableServiceLinks: false
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 10001
+        runAsGroup: 10001
+        fsGroup: 10001
+        seccompProfile:
+          type: RuntimeDefault
+)";
+
+constexpr const char* kContainer = R"(          image: "{{image}}"
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities:
+              drop:
+                - ALL
+)";
+
+constexpr const char* kCoordinators =
+    R"(# They decide who takes part in the job, and compute nothing. Best on nodes that stay.
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{name}}-coordinators
+  labels: &labels
+    app.kubernetes.io/name: starling
+    app.kubernetes.io/instance: "{{name}}"
+    app.kubernetes.io/component: coordinator
+spec:
+  # Headless: each coordinator has a name of its own, which it has before it is ready, too.
+  clusterIP: None
+  publishNotReadyAddresses: true
+  selector: *labels
+  ports:
+    - name: control
+      port: 7000
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata:
+  name: {{name}}-coordinator
+  labels: &labels
+    app.kubernetes.io/name: starling
+    app.kubernetes.io/instance: "{{name}}"
+    app.kubernetes.io/component: coordinator
+spec:
+  serviceName: {{name}}-coordinators
+  replicas: {{coordinators}}
+  podManagementPolicy: Parallel
+  selector:
+    matchLabels: *labels
+  template:
+    metadata:
+      labels: *labels
+    spec:
+{{pod}}{{spread}}      containers:
+        - name: coordinator
+{{container}}          env:
+            - name: POD
+              valueFrom:
+                fieldRef:
+                  fieldPath: metadata.name
+          command:
+            - sh
+            - -c
+            # --new begins the group. Started again, a coordinator goes on with what is in its state.
+            - |
+              cd /starling/state
+              [ -e log ] || new=--new
+              exec {{program}} coordinator --job /starling/job/job.toml --keys /starling/keys/coordinator-${POD##*-} \
+                --listen 0.0.0.0:7000 --peers {{peers}} \
+                --workers {{min_workers}} --state log --out out $new
+          ports:
+            - name: control
+              containerPort: 7000
+          resources:
+            requests:
+              cpu: 100m
+              memory: 256Mi
+          volumeMounts:
+            - name: job
+              mountPath: /starling/job
+            - name: keys
+              mountPath: /starling/keys
+            - name: state
+              mountPath: /starling/state
+            - name: tmp
+              mountPath: /tmp
+            - name: volume
+              mountPath: {{folder}}
+      volumes:
+        - name: job
+          configMap:
+            name: {{name}}-job
+        - name: keys
+          secret:
+            secretName: {{name}}-coordinator-keys
+            defaultMode: 0440
+        - name: tmp
+          emptyDir: {}
+        - name: volume
+          persistentVolumeClaim:
+            claimName: "{{claim}}"
+  # What was decided is of use to this job alone.
+  persistentVolumeClaimRetentionPolicy:
+    whenDeleted: Delete
+    whenScaled: Retain
+  volumeClaimTemplates:
+    - metadata:
+        name: state
+      spec:
+        accessModes:
+          - ReadWriteOnce
+        resources:
+          requests:
+            storage: 1Gi
+{{budget}})";
+
+// Of three or five, those that are left must be more than half. One alone may move: workers wait for it.
+constexpr const char* kSpread = R"(      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: ScheduleAnyway
+          labelSelector:
+            matchLabels: *labels
+)";
+constexpr const char* kBudget = R"(---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{name}}-coordinators
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: starling
+      app.kubernetes.io/instance: "{{name}}"
+      app.kubernetes.io/component: coordinator
+)";
+
+constexpr const char* kWorkers =
+    R"(# The workers. Training begins when {{min_workers}} of them are there; each further one joins when there is room for it.
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {{name}}-worker
+  labels: &labels
+    app.kubernetes.io/name: starling
+    app.kubernetes.io/instance: "{{name}}"
+    app.kubernetes.io/component: worker
+spec:
+  # The index of a pod is the number of its token. Both numbers may be changed together while the job runs.
+  completionMode: Indexed
+  completions: {{workers}}
+  parallelism: {{workers}}
+  # The training is done when a worker has the model; who still waits for a node is not needed any more.
+  successPolicy:
+    rules:
+      - succeededCount: 1
+  backoffLimitPerIndex: 100
+  podReplacementPolicy: Failed
+  podFailurePolicy:
+    rules:
+      # A worker that has left as it was told to, or whose node was taken, begins again.
+      - action: Ignore
+        onExitCodes:
+          containerName: worker
+          operator: In
+          values:
+            - 143
+      - action: Ignore
+        onPodConditions:
+          - type: DisruptionTarget
+            status: "True"
+      # Wrong input, and ends of the job, are the same the next time.
+      - action: FailIndex
+        onExitCodes:
+          containerName: worker
+          operator: In
+          values:
+            - 1
+            - 2
+            - 4
+            - 6
+  template:
+    metadata:
+      labels: *labels
+    spec:
+      restartPolicy: Never
+      # {{notice}} seconds for a worker to leave after SIGTERM, and some to end.
+      terminationGracePeriodSeconds: {{grace}}
+{{pod}}      containers:
+        - name: worker
+{{container}}          env:
+            - name: WORKER
+              valueFrom:
+                fieldRef:
+                  fieldPath: metadata.annotations['batch.kubernetes.io/job-completion-index']
+          command:
+            - sh
+            - -c
+            - |
+              mkdir -p {{folder}}/{{name}}/worker-$WORKER && cd {{folder}}/{{name}}/worker-$WORKER || exit
+              exec {{program}} worker --join /starling/token --threads {{threads}} --notice {{notice}}
+          resources:
+            requests:
+              cpu: {{threads}}
+              memory: 1Gi
+{{gpu}}          volumeMounts:
+            # Its own token, of all that the Secret has.
+            - name: tokens
+              mountPath: /starling/token
+              subPathExpr: worker-$(WORKER).token
+            - name: tmp
+              mountPath: /tmp
+            - name: volume
+              mountPath: {{folder}}
+      volumes:
+        - name: tokens
+          secret:
+            secretName: {{name}}-worker-tokens
+            defaultMode: 0440
+        - name: tmp
+          emptyDir: {}
+        - name: volume
+          persistentVolumeClaim:
+            claimName: "{{claim}}"
+{{worker_budget}})";
+
+// One worker alone may move: it writes a checkpoint.
+constexpr const char* kWorkerBudget = R"(---
+# Where nodes are drained one after the other, a worker stays that has the state.
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{name}}-workers
+spec:
+  minAvailable: 1
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: starling
+      app.kubernetes.io/instance: "{{name}}"
+      app.kubernetes.io/component: worker
+)";
+
+constexpr const char* kGpu = R"(            limits:
+              nvidia.com/gpu: 1
+)";
+
+constexpr const char* kNetwork =
+    R"(# Nobody outside of the job reaches its pods: workers and coordinators reach coordinators, workers reach workers.
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{name}}-coordinators
+spec:
+  podSelector:
+    matchLabels:
+      app.kubernetes.io/name: starling
+      app.kubernetes.io/instance: "{{name}}"
+      app.kubernetes.io/component: coordinator
+  policyTypes:
+    - Ingress
+  ingress:
+    - from:
+        - podSelector:
+            matchLabels:
+              app.kubernetes.io/name: starling
+              app.kubernetes.io/instance: "{{name}}"
+      ports:
+        - port: 7000
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{name}}-workers
+spec:
+  podSelector:
+    matchLabels:
+      app.kubernetes.io/name: starling
+      app.kubernetes.io/instance: "{{name}}"
+      app.kubernetes.io/component: worker
+  policyTypes:
+    - Ingress
+  ingress:
+    - from:
+        - podSelector:
+            matchLabels:
+              app.kubernetes.io/name: starling
+              app.kubernetes.io/instance: "{{name}}"
+              app.kubernetes.io/component: worker
+)";
+
+constexpr const char* kReadme = R"(# The job {{name}} on Kubernetes
+
+Written by `starling launch kubernetes`. All commands are typed in this folder. The image `{{image}}` has the program, and the
+PersistentVolumeClaim `{{claim}}` is there: every pod mounts it (ReadWriteMany) at `{{folder}}`, and the user 10001 can write
+to it. What lay below the job file's folder has to lie below `{{folder}}` there: data, checkpoints (`job.toml` has the paths).
+
+{{start}}
+
+Training begins when {{min_workers}} of the {{workers}} workers are there.
+
+    kubectl{{in}} logs -f {{name}}-coordinator-0
+    kubectl{{in}} wait --for=condition=complete --timeout=-1s job/{{name}}-worker
+
+Each worker that was there at the end has written the model: `{{folder}}/{{name}}/worker-0/model.safetensors` and so on. Then,
+or to end the job before:
+
+    kubectl delete -k .
+
+With a `[checkpoint]` section in `job.toml` the workers write a last one while they leave.
+
+- More workers: `kubectl{{in}} patch job {{name}}-worker -p '{"spec":{"completions":{{more}},"parallelism":{{more}}}}'`; there are
+  tokens for {{keys}}.
+- After the end the coordinators are started again and again, which harms nothing, until they are deleted.
+- `resources` are what is asked for, not limits; what a job needs, `starling check` says of its file.
+- The files in `keys` let in whoever has them, and are in two Secrets.
+)";
+
+Result<> check_path(const std::string& what, const std::string& path) {
+  if (path.size() > 1 && path.front() == '/' &&
+      path.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./") ==
+          std::string::npos)
+    return ok();
+  STARLING_TRY(check_line(what, path));
+  return Error(Code::kBadInput, what +
+                                    " must be an absolute path of letters, digits, _, -, . and /, "
+                                    "as pods have it, is " +
+                                    path);
+}
+
+Result<> check_dns_name(const std::string& what, const std::string& name) {
+  const bool letter = !name.empty() && name.front() >= 'a' && name.front() <= 'z';
+  const bool lower = name.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string::npos;
+  if (letter && lower && name.size() <= kNameMax && !name.ends_with('-') &&
+      check_name(what, name, "-"))
+    return ok();
+  STARLING_TRY(check_line(what, name));
+  return Error(Code::kBadInput,
+               what + " must be a name of Kubernetes, 1 to " + std::to_string(kNameMax) +
+                   " lower-case letters, digits and -, the first a letter, is \"" + name + "\"");
+}
+
+Result<> check(const LaunchPlan& plan) {
+  STARLING_TRY(check_dns_name("the name of the job", plan.name));
+  STARLING_TRY(check_dns_name("the claim of --volume", plan.claim));
+  if (!plan.name_space.empty()) {
+    STARLING_TRY(check_dns_name("--namespace", plan.name_space));
+  }
+  STARLING_TRY(check_path("the folder of --volume", plan.folder));
+  STARLING_TRY(
+      check_path("--program", plan.program.starts_with('/') ? plan.program : "/" + plan.program));
+  if (plan.image.empty() || plan.image.size() > 255 ||
+      plan.image.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@") !=
+          std::string::npos)
+    return Error(Code::kBadInput,
+                 "--image must be the name of a container image, as registry.example/starling:1");
+  if (plan.tokens > kTokensMax)
+    return Error(Code::kBadInput, "a Secret has room for the tokens of " +
+                                      std::to_string(kTokensMax) + " workers, and there are " +
+                                      std::to_string(plan.tokens) + "; --workers, --keys");
+  if (plan.job.checkpoint.on() && !plan.job.checkpoint.dir.starts_with(plan.folder + "/"))
+    return Error(Code::kBadInput, "[checkpoint].dir is " + plan.job.checkpoint.dir +
+                                      ", expected a folder of the volume, below " + plan.folder);
+  return ok();
+}
+
+std::string list(const std::string& prefix, std::uint32_t count, const std::string& suffix) {
+  std::string lines;
+  for (std::uint32_t i = 0; i < count; ++i)
+    lines +=
+        "      - " + std::string(kLaunchKeys) + "/" + prefix + std::to_string(i) + suffix + "\n";
+  return lines;
+}
+
+}  // namespace
+
+std::vector<Address> kubernetes_coordinators(const std::string& name, std::uint32_t count) {
+  std::vector<Address> all;
+  for (std::uint32_t i = 0; i < count; ++i)
+    all.push_back(
+        {name + "-coordinator-" + std::to_string(i) + "." + name + "-coordinators", 7000});
+  return all;
+}
+
+Result<Launch> kubernetes_files(const LaunchPlan& plan) {
+  STARLING_TRY(check(plan));
+  const auto coordinators = static_cast<std::uint32_t>(plan.coordinators.size());
+  Launch launch;
+  launch.start = {"kubectl apply -k ."};
+  const Fields fields{
+      {"name", plan.name},
+      {"namespace", plan.name_space.empty() ? "" : "namespace: \"" + plan.name_space + "\"\n"},
+      {"in", plan.name_space.empty() ? "" : " -n " + plan.name_space},
+      {"image", plan.image},
+      {"program", plan.program},
+      {"claim", plan.claim},
+      {"folder", plan.folder},
+      {"coordinators", std::to_string(coordinators)},
+      {"peers", addresses(plan)},
+      {"workers", std::to_string(plan.workers)},
+      {"more", std::to_string(plan.workers + 2)},
+      {"min_workers", std::to_string(plan.min_workers)},
+      {"keys", std::to_string(plan.tokens)},
+      {"threads", std::to_string(plan.threads ? plan.threads : 1)},
+      {"notice", std::to_string(plan.notice_s)},
+      {"grace", std::to_string(plan.notice_s + kBeyondNoticeS)},
+      {"gpu", plan.job.isa == "cuda" ? kGpu : ""},
+      {"coordinator_keys", list("coordinator-", coordinators, "")},
+      {"tokens", list("worker-", plan.tokens, ".token")},
+      {"pod", kPod},
+      {"container", fill(kContainer, {{"image", plan.image}})},
+      {"spread", coordinators > 1 ? kSpread : ""},
+      {"budget", coordinators > 1 ? fill(kBudget, {{"name", plan.name}}) : ""},
+      {"worker_budget", plan.workers > 1 ? fill(kWorkerBudget, {{"name", plan.name}}) : ""},
+      {"start", code_block(launch.start)},
+  };
+  for (const auto& [path, text] : {std::pair{"kustomization.yaml", kKustomization},
+                                   {"coordinators.yaml", kCoordinators},
+                                   {"workers.yaml", kWorkers},
+                                   {"network.yaml", kNetwork},
+                                   {"README.md", kReadme}})
+    launch.files.push_back({path, fill(text, fields)});
+  launch.files.push_back({"job.toml", format_job(plan.job)});
+  return launch;
+}
+
+}  // namespace starling::tools
