@@ -193,11 +193,12 @@ def what_is_there_is_not_written_over_and_what_fails_leaves_nothing(place):
     require((job.text("workers.sbatch"), job.text("keys/worker-0")) == before, "changed")
 
     keys, job.out = os.path.join(job.out, "keys"), os.path.join(job.home, "a", "b")
-    require("secret keys of 16 workers, expected 17" in job.launch("--workers", 17, "--at", "n4:7000", "--keys", keys, code=2),
+    require("no secret key of worker-16, expected those of 17 workers" in job.launch("--workers", 17, "--at", "n4:7000", "--keys", keys, code=2),
             "too few keys")
     require("secret keys of 1 coordinators, expected 3" in job.launch(
         "--workers", 3, "--at", "a:1,b:1,c:1", "--keys", keys, code=2), "too few coordinators")
     require(not os.path.exists(os.path.dirname(job.out)), "something is left")
+    job.out += "/"
     job.launch(*at, "--keys", keys)
     require(sorted(job.text("keys/worker-0").split("\n")) == sorted(before[1].split("\n")), "other keys than those of --keys")
     require(os.stat(os.path.join(job.out, "keys")).st_mode & 0o777 == 0o700, "others can look into the folder of keys")

@@ -190,6 +190,15 @@ Result<LaunchPlan> plan_of(const LaunchCommand& command) {
   return plan;
 }
 
+// Of a ring, the workers 0.. that have a secret, as a token needs it.
+std::uint32_t tokens_of(const KeyRing& ring) {
+  std::uint32_t workers = 0;
+  for (;; ++workers) {
+    const KeyPair* pair = ring.find("worker-" + std::to_string(workers));
+    if (!pair || pair->secret_key.empty()) return workers;
+  }
+}
+
 // Returns the keys of the job: new ones, or those of --keys.
 Result<KeyRing> keys_of(const LaunchCommand& command, const LaunchPlan& plan) {
   const std::size_t coordinators = plan.coordinators.size();
@@ -200,24 +209,16 @@ Result<KeyRing> keys_of(const LaunchCommand& command, const LaunchPlan& plan) {
     return KeyRing::generate(coordinators, keys_for(plan.workers));
   }
   STARLING_TRY(ring, KeyRing::load(command.keys));
-  for (const char* prefix : {"coordinator", "worker"}) {
-    const std::size_t wanted = prefix[0] == 'c' ? coordinators : plan.workers;
-    std::size_t secrets = 0;
-    for (const KeyPair& pair : ring.numbered(prefix)) secrets += !pair.secret_key.empty();
-    if (secrets < wanted)
-      return bad("--keys has secret keys of " + std::to_string(secrets) + " " + prefix +
-                 "s, expected " + std::to_string(wanted) + "; " + command.keys);
-  }
+  const auto secrets = std::ranges::count_if(
+      ring.numbered("coordinator"), [](const KeyPair& pair) { return !pair.secret_key.empty(); });
+  if (static_cast<std::size_t>(secrets) != coordinators)
+    return bad("--keys has secret keys of " + std::to_string(secrets) + " coordinators, expected " +
+               std::to_string(coordinators) + "; " + command.keys);
+  if (tokens_of(ring) < plan.workers)
+    return bad("--keys has no secret key of worker-" + std::to_string(tokens_of(ring)) +
+               ", expected those of " + std::to_string(plan.workers) + " workers, from 0 on; " +
+               command.keys);
   return ring;
-}
-
-// Of a ring, the workers 0.. that have a secret, as a token needs it.
-std::uint32_t tokens_of(const KeyRing& ring) {
-  std::uint32_t workers = 0;
-  for (;; ++workers) {
-    const KeyPair* pair = ring.find("worker-" + std::to_string(workers));
-    if (!pair || pair->secret_key.empty()) return workers;
-  }
 }
 
 // Runs a command line in a folder. Errors: kBadInput  it is not here, or has failed.
@@ -248,7 +249,8 @@ Result<> carry_out(const LaunchCommand& command) {
   if (command.submit) {
     STARLING_TRY(check_submit(launch));
   }
-  const fs::path out = command.out.empty() ? command.engine : command.out;
+  fs::path out = fs::path(command.out.empty() ? command.engine : command.out).lexically_normal();
+  if (!out.has_filename()) out = out.parent_path();  // a stroke at its end
   STARLING_TRY(check_line("--out", out.string()));
   const fs::path keys = out / kLaunchKeys;
   std::vector<fs::path> wanted{keys};
