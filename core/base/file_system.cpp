@@ -41,7 +41,7 @@ bool folders_are_not_synced(int error) {
 }
 
 bool is_open_to_others(const struct stat& file, uid_t reader) {
-  return (file.st_mode & (file.st_uid == reader ? 077 : 007)) != 0;
+  return (file.st_mode & (file.st_uid == reader ? 077 : 027)) != 0;
 }
 
 bool sync_folder(int fd) {

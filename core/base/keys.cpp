@@ -282,7 +282,7 @@ Result<> KeyRing::replace(const std::string& path) const {
   const File file(
       ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (file.fd() < 0) return system_error("cannot create key file", fresh);
-  ::fchmod(file.fd(), has_secrets() ? status.st_mode & 0700 : status.st_mode & 0777);
+  ::fchmod(file.fd(), has_secrets() ? status.st_mode & 0740 : status.st_mode & 0777);
   // The user that runs the job may not be the one that changes its keys.
   [[maybe_unused]] const int owner = ::fchown(file.fd(), status.st_uid, status.st_gid);
   auto written = write_text(file.fd(), format(), fresh, true);

@@ -10,9 +10,11 @@
 
 #include "core/base/data_files.h"
 #include "core/base/file_system.h"
+#include "core/base/named_path.h"
 #include "core/base/step_record.h"
 #include "core/job/job.h"
 #include "core/job/models/brought.h"
+#include "core/job/moved_job.h"
 #include "core/job/optimizer_reader.h"
 #include "core/job/script_words.h"
 #include "core/job/section.h"
@@ -97,7 +99,7 @@ void resolve_path(Section& s, const std::string& base, DataSpec& data) {
   if (!path_of_this_machine(s, "path", data.path, "a file or folder")) return;
   std::error_code error;
   fs::path path = fs::path(base.empty() ? "." : base) / data.path;  // an absolute one stays
-  path = fs::absolute(path, error).lexically_normal();
+  path = named_path(path, error);
   if (!error) data.path = path.string();
   const auto status = fs::status(path, error);  // an error also when nothing is there
   const bool pattern = status.type() == fs::file_type::not_found && is_pattern(data.path);
@@ -113,17 +115,20 @@ void resolve_path(Section& s, const std::string& base, DataSpec& data) {
 }
 
 // Reads an application's data section: the files at its path are the application's matter.
-void read_own_data(Section s, const std::string& base, DataSpec& data) {
+void read_own_data(Section s, const std::string& base, const std::string& moved, DataSpec& data) {
   if (!s.there()) return;
   s.refuse({"kind", "extensions"}, "to a model of kind \"own\"");
   s.text("path", data.path, 4096, true);
+  if (!moved.empty()) data.path = moved;
   if (s.good()) resolve_path(s, base, data);
   s.finish();
 }
 
-void read_data(Section s, const std::string& base, const ModelSpec& model, DataSpec& data) {
+void read_data(Section s, const std::string& base, const std::string& moved, const ModelSpec& model,
+               DataSpec& data) {
   s.choice("kind", data.kind, kData, true);
   s.text("path", data.path, 4096, true);
+  if (!moved.empty()) data.path = moved;
   if (data.kind != DataKind::kClassified) {
     if (const toml::array* list = s.array("extensions", false, 64)) {
       for (const toml::node& node : *list) {
@@ -193,8 +198,8 @@ void read_checkpoint(Section s, const std::string& base, CheckpointSpec& checkpo
   s.finish();
   if (!s.good() || !path_of_this_machine(s, "dir", checkpoint.dir, "a folder")) return;
   std::error_code error;
-  const fs::path path = fs::absolute(fs::path(base.empty() ? "." : base) / checkpoint.dir, error);
-  if (!error) checkpoint.dir = path.lexically_normal().string();
+  const fs::path path = named_path(fs::path(base.empty() ? "." : base) / checkpoint.dir, error);
+  if (!error) checkpoint.dir = path.string();
 }
 
 void read_evaluate(Section s, const std::string& base, Job& job) {
@@ -223,9 +228,8 @@ void read_evaluate(Section s, const std::string& base, Job& job) {
   s.finish();
 }
 
-}  // namespace
-
-Result<Job> parse_job(const std::string& toml, const std::string& base) {
+// `moved` is the path of [data], unless it is empty.
+Result<Job> parse(const std::string& toml, const std::string& base, const std::string& moved) {
   const auto parsed = toml::parse(std::string_view(toml));
   if (!parsed) {
     return Error(Code::kBadInput, shown(parsed.error().description(), kParserTextMax) + "; line " +
@@ -247,9 +251,9 @@ Result<Job> parse_job(const std::string& toml, const std::string& base) {
   read_model(Section(root, "model", true, failure), base, job);
   read_optimizer(Section(root, "optimizer", true, failure), job, job.optimizer);
   if (input_of(job.model)) {
-    read_data(Section(root, "data", true, failure), base, job.model, job.data);
+    read_data(Section(root, "data", true, failure), base, moved, job.model, job.data);
   } else if (kind_of(job.model).may_bring_data) {
-    read_own_data(Section(root, "data", false, failure), base, job.data);
+    read_own_data(Section(root, "data", false, failure), base, moved, job.data);
   } else if (const toml::node* data = root.get("data"); data && !failure) {
     failure.emplace(Code::kBadInput, "section does not apply to a model of kind \"" +
                                          std::string(kind_of(job.model).word) +
@@ -261,6 +265,16 @@ Result<Job> parse_job(const std::string& toml, const std::string& base) {
   read_evaluate(Section(root, "evaluate", false, failure), base, job);
   if (failure) return std::move(*failure);
   return job;
+}
+
+}  // namespace
+
+Result<Job> parse_job(const std::string& toml, const std::string& base) {
+  return parse(toml, base, "");
+}
+
+Result<Job> parse_moved_job(const std::string& toml, const std::string& data) {
+  return parse(toml, "/", data);
 }
 
 Result<Job> load_job(const std::string& path) {

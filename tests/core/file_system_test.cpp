@@ -59,7 +59,7 @@ TEST_CASE("a file of secrets is the reader's alone, or its owner's and a group's
   for (const Case& c :
        {Case{0600, kReader, false}, Case{0400, kReader, false}, Case{0440, kReader, true},
         Case{0604, kReader, true}, Case{0620, kReader, true}, Case{0440, 0, false},
-        Case{0444, 0, true}, Case{0441, 0, true}}) {
+        Case{0444, 0, true}, Case{0441, 0, true}, Case{0460, 0, true}}) {
     struct stat file {};
     file.st_mode = S_IFREG | c.mode;
     file.st_uid = c.owner;

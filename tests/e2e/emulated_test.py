@@ -5,7 +5,7 @@ import signal
 from checkpoints_test import complete
 from harness import kill_join_and_leave, main, require, same, wait_until, with_checkpoints
 
-STEPS, LONG = 400, 2000  # long: somebody joins
+STEPS, LONG = 200, 700  # long: somebody joins
 
 
 def on_the_emulated_device(place, checkpoints=None, **changes):

@@ -29,8 +29,9 @@ TEST_CASE(
   const std::string workers = text_of(kubernetes_files(plan).value(), "workers.yaml");
   for (const char* part :
        {"completions: 3\n", "parallelism: 3\n", "terminationGracePeriodSeconds: 115\n",
-        "--threads 8 --notice 100\n", "succeededCount: 1\n", "cpu: 8\n", "runAsNonRoot: true\n",
-        "readOnlyRootFilesystem: true\n", "subPathExpr: worker-$(WORKER).token\n"})
+        "--threads 8 --notice 100 \\\n", "--wait 900\n", "succeededCount: 1\n", "cpu: 8\n",
+        "runAsNonRoot: true\n", "readOnlyRootFilesystem: true\n",
+        "subPathExpr: worker-$(WORKER).token\n"})
     CHECK_MESSAGE(has(workers, part), part);
   CHECK(workers.find("- action: Ignore\n") < workers.find("- 143\n"));
   CHECK(!has(workers, "nvidia.com/gpu"));

@@ -18,11 +18,12 @@ TEST_CASE("slurm: the coordinator stays at its node, and each task of the array 
   const Launch launch = slurm_files(plan).value();
   const std::string coordinator = text_of(launch, "coordinator.sbatch");
   for (const char* part : {"--nodelist=n4\n", "--partition=main\n", "--requeue\n", "exec srun ",
-                           "--workers 2 ", "[ -e coordinator-state ] || new=--new"})
+                           "--workers 2 ", "\nnew=\n[ -e coordinator-state ] || new=--new\n",
+                           "--listen 0.0.0.0:7000 --peers n4:7000 "})
     CHECK_MESSAGE(has(coordinator, part), part);
   const std::string workers = text_of(launch, "workers.sbatch");
   for (const char* part :
-       {"--array=0-2\n", "--partition=spot\n", "--requeue\n", "\nsrun ", "--notice 30\n",
+       {"--array=0-2\n", "--partition=spot\n", "--requeue\n", "\nsrun ", "--notice 30 --wait 900\n",
         "scontrol requeue ${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID\n"})
     CHECK_MESSAGE(has(workers, part), part);
   CHECK(launch.start ==
@@ -34,7 +35,8 @@ TEST_CASE("slurm: what is not said is Slurm's to choose") {
   CHECK(!has(text_of(launch, "workers.sbatch"), "--partition"));
   CHECK(!has(text_of(launch, "workers.sbatch"), "--data"));
   CHECK(!has(text_of(launch, "workers.sbatch"), "--gres"));
-  CHECK(has(text_of(launch, "workers.sbatch"), "--threads $SLURM_CPUS_ON_NODE "));
+  CHECK(has(text_of(launch, "workers.sbatch"),
+            "--threads $((SLURM_CPUS_ON_NODE < 256 ? SLURM_CPUS_ON_NODE : 256)) "));
 }
 
 TEST_CASE("slurm: a job that computes on a GPU asks for one") {
@@ -49,10 +51,29 @@ TEST_CASE("slurm: three coordinators are three scripts, with state and events of
   const Launch launch = slurm_files(plan).value();
   const std::string last = text_of(launch, "coordinator-2.sbatch");
   for (const char* part :
-       {"--nodelist=n6\n", "keys/coordinator-2", "--listen n6:7001",
+       {"--nodelist=n6\n", "keys/coordinator-2", "--listen 0.0.0.0:7001",
         "--peers n4:7000,n5:7000,n6:7001", "--state coordinator-2-state", "--out out-2"})
     CHECK_MESSAGE(has(last, part), part);
   CHECK(launch.start.size() == 4);
+}
+
+TEST_CASE("slurm: threads that are said are asked of Slurm") {
+  LaunchPlan plan = a_plan();
+  plan.threads = 8;
+  const std::string workers = text_of(slurm_files(plan).value(), "workers.sbatch");
+  CHECK(has(workers, "#SBATCH --cpus-per-task=8\n"));
+  CHECK(has(workers, "--threads 8 "));
+}
+
+// Goal: a group that has lost what it had decided does not train over the checkpoints that are there.
+TEST_CASE("slurm: without its state a job goes on from its newest checkpoint, if it has some") {
+  LaunchPlan plan = a_plan();
+  CHECK(!has(text_of(slurm_files(plan).value(), "coordinator.sbatch"), "--resume"));
+  plan.job.checkpoint.every = 10;
+  plan.job.checkpoint.dir = "/a b/c";
+  CHECK(has(text_of(slurm_files(plan).value(), "coordinator.sbatch"),
+            "[ -z \"$new\" ] || ! ls '/a b/c'/step-*/manifest.json > /dev/null 2>&1 || "
+            "new='--new --resume'\n"));
 }
 
 // Goal: no text of a user becomes a line or a word of its own in a script.

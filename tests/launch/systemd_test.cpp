@@ -19,7 +19,7 @@ TEST_CASE("systemd: a worker has its notice before it is killed, and stays away 
   plan.notice_s = 120;
   const std::string unit = text_of(systemd_files(plan).value(), "starling-worker@.service");
   for (const char* part :
-       {"--notice 120\n", "\nTimeoutStopSec=135\n", "\nKillMode=mixed\n",
+       {"--notice 120 --wait 900\n", "\nTimeoutStopSec=135\n", "\nKillMode=mixed\n",
         "\nSuccessExitStatus=143\n", "\nRestart=on-failure\n",
         "\nRestartPreventExitStatus=1 2 3 4 6\n", "--join /etc/starling/worker-%i.token "})
     CHECK_MESSAGE(has(unit, part), part);
@@ -29,8 +29,8 @@ TEST_CASE("systemd: a coordinator begins the group where it has no state, and co
   const std::string unit =
       text_of(systemd_files(of_systemd()).value(), "starling-coordinator.service");
   for (const char* part :
-       {"\nRestart=on-failure\n", "/bin/sh -c \"[ -e coordinator-state ] || new=--new; exec ",
-        " --listen 10.0.0.1:7000 --workers 2 ", " $$new\"\n"})
+       {"\nRestart=on-failure\n", "/bin/sh -c \"new=; [ -e coordinator-state ] || new=--new; exec ",
+        " --listen 10.0.0.1:7000 --peers 10.0.0.1:7000 --workers 2 ", " $$new\"\n"})
     CHECK_MESSAGE(has(unit, part), part);
 }
 
@@ -42,6 +42,7 @@ TEST_CASE("systemd: of three coordinators each machine has its unit") {
   for (const char* part : {"/etc/starling/coordinator-1 ", "--listen [fe80::1]:7000 ",
                            "--peers 10.0.0.1:7000,[fe80::1]:7000,c:7000 "})
     CHECK_MESSAGE(has(unit, part), part);
+  CHECK(has(text_of(launch, "starling-coordinator-2.service"), "--listen 0.0.0.0:7000 "));
   CHECK(has(text_of(launch, "README.md"), "systemctl enable --now starling-coordinator-2\n"));
   CHECK(launch.start.empty());
 }

@@ -112,7 +112,7 @@ spec:
             # --new begins the group. Started again, a coordinator goes on with what is in its state.
             - |
               cd /starling/state
-              [ -e log ] || new=--new
+              {{begin}}
               exec {{program}} coordinator --job /starling/job/job.toml --keys /starling/keys/coordinator-${POD##*-} \
                 --listen 0.0.0.0:7000 --peers {{peers}} \
                 --workers {{min_workers}} --state log --out out $new
@@ -247,7 +247,8 @@ spec:
             - -c
             - |
               mkdir -p {{folder}}/{{name}}/worker-$WORKER && cd {{folder}}/{{name}}/worker-$WORKER || exit
-              exec {{program}} worker --join /starling/token --threads {{threads}} --notice {{notice}}
+              exec {{program}} worker --join /starling/token --threads {{threads}} --notice {{notice}} \
+                --wait {{wait}}
           resources:
             requests:
               cpu: {{threads}}
@@ -350,12 +351,16 @@ Training begins when {{min_workers}} of the {{workers}} workers are there.
     kubectl{{in}} logs -f {{name}}-coordinator-0
     kubectl{{in}} wait --for=condition=complete --timeout=-1s job/{{name}}-worker
 
-Each worker that was there at the end has written the model: `{{folder}}/{{name}}/worker-0/model.safetensors` and so on. Then,
-or to end the job before:
+Each worker that was there at the end has written the model: `{{folder}}/{{name}}/worker-0/model.safetensors` and so on. Then:
 
+    kubectl{{in}} cp {{name}}-coordinator-0:/starling/state/out out     (its events, which go with its volume)
     kubectl delete -k .
 
-With a `[checkpoint]` section in `job.toml` the workers write a last one while they leave.
+To end the job before, let the workers go first. With a `[checkpoint]` section in `job.toml` they write a last one, which takes a
+coordinator, and with that section the job goes on from there when it is applied again:
+
+    kubectl{{in}} delete job/{{name}}-worker --cascade=foreground
+    kubectl delete -k . --ignore-not-found
 
 - More workers: `kubectl{{in}} patch job {{name}}-worker -p '{"spec":{"completions":{{more}},"parallelism":{{more}}}}'`; there are
   tokens for {{keys}}.
@@ -447,6 +452,8 @@ Result<Launch> kubernetes_files(const LaunchPlan& plan) {
       {"folder", plan.folder},
       {"coordinators", std::to_string(coordinators)},
       {"peers", addresses(plan)},
+      {"begin", begin_lines("log", plan.job, "\n              ")},
+      {"wait", std::to_string(wait_s(plan.job))},
       {"workers", std::to_string(plan.workers)},
       {"more", std::to_string(plan.workers + 2)},
       {"min_workers", std::to_string(plan.min_workers)},

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tools/launch/text.h"
+
 namespace starling::tools {
 namespace {
 
@@ -22,6 +24,17 @@ std::string addresses(const LaunchPlan& plan) {
   std::string all;
   for (const Address& at : plan.coordinators) all += (all.empty() ? "" : ",") + to_string(at);
   return all;
+}
+
+std::string begin_lines(const std::string& state, const Job& job, const std::string& between) {
+  const std::string begin = "new=" + between + "[ -e " + state + " ] || new=--new";
+  if (!job.checkpoint.on()) return begin;
+  return begin + between + "[ -z \"$new\" ] || ! ls " + shell_word(job.checkpoint.dir) +
+         "/step-*/manifest.json > /dev/null 2>&1 || new='--new --resume'";
+}
+
+std::uint64_t wait_s(const Job& job) {
+  return job.coordinator_timeout_ms / 1000;
 }
 
 Result<> check_patience(const Job& job) {

@@ -17,10 +17,12 @@ constexpr const char* kCoordinator = R"(#!/bin/bash
 #SBATCH --open-mode=append
 #SBATCH --output={{self}}.log
 
+[ -e {{self}}.sbatch ] || { echo "{{self}}.sbatch is to be typed in its own folder, this is $PWD" >&2; exit 2; }
 # --new begins the group. Started again by Slurm, a coordinator goes on with what is in its state.
-[ -e {{self}}-state ] || new=--new
+{{begin}}
+# 0.0.0.0: the node's own name may mean the node itself alone, in its /etc/hosts.
 exec srun {{program}} coordinator --job {{job}} --keys keys/{{key}} \
-    --listen {{listen}} {{peers}}--workers {{min_workers}} \
+    --listen 0.0.0.0:{{port}} --peers {{peers}} --workers {{min_workers}} \
     --state {{self}}-state --out {{out}} $new
 )";
 
@@ -29,14 +31,15 @@ constexpr const char* kWorkers = R"(#!/bin/bash
 #SBATCH --job-name={{name}}-worker
 {{partition}}#SBATCH --array=0-{{last}}
 #SBATCH --ntasks=1
-{{gpu}}#SBATCH --requeue
+{{gpu}}{{cpus}}#SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=worker-%a.log
 
+[ -e workers.sbatch ] || { echo "workers.sbatch is to be typed in its own folder, this is $PWD" >&2; exit 2; }
 mkdir -p worker-$SLURM_ARRAY_TASK_ID && cd worker-$SLURM_ARRAY_TASK_ID || exit
 # srun: what Slurm takes away is told, with SIGTERM, to what srun has started, and to this script too late.
 srun {{program}} worker --join ../keys/worker-$SLURM_ARRAY_TASK_ID.token \
-    {{data}}--threads {{threads}} --notice {{notice}}
+    {{data}}--threads {{threads}} --notice {{notice}} --wait {{wait}}
 code=$?
 # 143: the worker has left, as it was told to, and for Slurm it has ended. It is put back into the queue by the
 # number of this task, as $SLURM_JOB_ID may be that of the whole array.
@@ -54,11 +57,13 @@ Training begins when {{min_workers}} of the {{workers}} workers are there. `{{lo
 has every step. When it is done, each worker that is there has written the model: `worker-0/model.safetensors` and so on.
 
 - `sbatch --array={{workers}}-{{more}} workers.sbatch` adds two workers; there are keys for {{keys}}.
-- `scancel --name={{name}}-worker` ends the job before: the workers leave in order. `scancel --name={{name}}-coordinator` ends
-  what decides; after the job's end, the first is for workers that wait in the queue still.
+- `scancel --name={{name}}-worker` ends the job before: the workers leave in order, and with a `[checkpoint]` section they write
+  a last one, which takes a coordinator. So wait until they are gone (`squeue --name={{name}}-worker`), and only then
+  `scancel --name={{name}}-coordinator`. After the job's end, the first is for workers that wait in the queue still.
+- Submitted again, the job goes on from that checkpoint if `{{log}}-state` is away, and otherwise with what that says.
 - What your cluster wants besides (`--account`, `--time`, `--cpus-per-task`, ..) is a line `#SBATCH` in the scripts, or an
-  option of sbatch.
-- A worker that is told to go takes up to {{notice}} seconds: no longer than `GraceTime` of the partition and `KillWait` of
+  option of sbatch. A time limit ends the coordinator for good: its partition has none, or a long one.
+- A worker that is told to go takes up to {{notice}} seconds: some seconds less than `GraceTime` of the partition and `KillWait` of
   the cluster (`scontrol show partition`, `scontrol show config`).
 - The files in `keys` let in whoever has them. None but you can read them: leave it so.
 )";
@@ -101,14 +106,18 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
       {"name", plan.name},
       {"program", shell_word(plan.program)},
       {"job", shell_word(plan.job_file)},
-      {"peers", single ? "" : "--peers " + addresses(plan) + " "},
+      {"peers", addresses(plan)},
+      {"wait", std::to_string(wait_s(plan.job))},
       {"min_workers", std::to_string(plan.min_workers)},
       {"workers", std::to_string(plan.workers)},
       {"last", std::to_string(plan.workers - 1)},
       {"more", std::to_string(plan.workers + 1)},
       {"notice", std::to_string(plan.notice_s)},
-      {"threads", plan.threads ? std::to_string(plan.threads) : "$SLURM_CPUS_ON_NODE"},
+      {"threads", plan.threads ? std::to_string(plan.threads)
+                               : "$((SLURM_CPUS_ON_NODE < 256 ? SLURM_CPUS_ON_NODE : 256))"},
       {"data", plan.data.empty() ? "" : "--data " + shell_word(plan.data) + " "},
+      {"cpus",
+       plan.threads ? "#SBATCH --cpus-per-task=" + std::to_string(plan.threads) + "\n" : ""},
       {"gpu", plan.job.isa == "cuda" ? "#SBATCH --gres=gpu:1\n" : ""},
       {"keys", std::to_string(plan.tokens)},
       {"log", of_coordinator("coordinator", 0)},
@@ -125,7 +134,8 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
          fill(kCoordinator, with({{"self", self},
                                   {"key", "coordinator-" + std::to_string(i)},
                                   {"node", plan.coordinators[i].host},
-                                  {"listen", to_string(plan.coordinators[i])},
+                                  {"port", std::to_string(plan.coordinators[i].port)},
+                                  {"begin", begin_lines(self + "-state", plan.job, "\n")},
                                   {"out", of_coordinator("out", i)},
                                   {"partition", partition_line(plan.coordinator_partition)}}))});
     launch.start.push_back("sbatch " + self + ".sbatch");

@@ -46,7 +46,7 @@ StartLimitBurst=20
 User=starling
 StateDirectory=starling/worker-%i
 WorkingDirectory=/var/lib/starling/worker-%i
-ExecStart={{program}} worker --join /etc/starling/worker-%i.token {{data}}--threads {{threads}} --notice {{notice}}
+ExecStart={{program}} worker --join /etc/starling/worker-%i.token {{data}}--threads {{threads}} --notice {{notice}} --wait {{wait}}
 # SIGTERM announces its leave, for which it has {{notice}} seconds; it ends with 143 then, and stays away.
 KillMode=mixed
 TimeoutStopSec={{stop}}
@@ -78,7 +78,7 @@ Training begins when {{min_workers}} workers are there; there are keys for {{key
 
 - `systemctl stop starling-worker@3` is a leave in order, and so is the machine's shutdown. `disable` keeps it away.
 - A coordinator is started again wherever it ends before the job. One whose `/var/lib/starling/coordinator-state` was lost
-  would begin another group, and is refused; of three it is repaired by the others once that folder is there, empty.
+  begins another group, from the newest checkpoint where the job has some; of three it is repaired by the others once that folder is there, empty.
 - Another job begins where `/var/lib/starling` is empty.
 - The user `starling` has to be able to read the data, and to write the checkpoints.
 )";
@@ -105,6 +105,13 @@ Result<> check(const LaunchPlan& plan) {
   return check_line("--data", plan.data);
 }
 
+// A machine's own name may mean itself alone, in its /etc/hosts: whoever has one listens everywhere.
+Address listens_at(const Address& reached_at) {
+  const bool is_name = reached_at.host.find_first_not_of("0123456789.") != std::string::npos &&
+                       reached_at.host.find(':') == std::string::npos;
+  return is_name ? Address{"0.0.0.0", reached_at.port} : reached_at;
+}
+
 }  // namespace
 
 Result<Launch> systemd_files(const LaunchPlan& plan) {
@@ -118,6 +125,7 @@ Result<Launch> systemd_files(const LaunchPlan& plan) {
       {"data", plan.data.empty() ? "" : "--data " + systemd_word(plan.data) + " "},
       {"threads", std::to_string(plan.threads ? plan.threads : 1)},
       {"notice", std::to_string(plan.notice_s)},
+      {"wait", std::to_string(wait_s(plan.job))},
       {"stop", std::to_string(plan.notice_s + kBeyondNoticeS)},
       {"min_workers", workers},
       {"keys", std::to_string(plan.tokens)},
@@ -128,9 +136,9 @@ Result<Launch> systemd_files(const LaunchPlan& plan) {
     const std::string key = "coordinator-" + std::to_string(i);
     const std::string self = single ? first : "starling-" + key;
     const std::string line =
-        "[ -e coordinator-state ] || new=--new; exec " + shell_word(plan.program) +
+        begin_lines("coordinator-state", plan.job, "; ") + "; exec " + shell_word(plan.program) +
         " coordinator --job /etc/starling/job.toml --keys /etc/starling/" + key + " --listen " +
-        to_string(plan.coordinators[i]) + (single ? "" : " --peers " + addresses(plan)) +
+        to_string(listens_at(plan.coordinators[i])) + " --peers " + addresses(plan) +
         " --workers " + workers + " --state coordinator-state --out out $new";
     launch.files.push_back({self + ".service", fill(kCoordinator, {{"name", plan.name},
                                                                    {"line", systemd_word(line)}})});

@@ -61,6 +61,7 @@ struct WorkerCommand {
   std::optional<double> slow;        // none: as the job file says
   std::optional<std::uint32_t> gpu;  // none: the number at the end of its name
   actors::TransportChoice transport = actors::TransportChoice::kAuto;
+  double wait_s = 0;  // for coordinators, until the job is known; 0: as the job file says, or 30
   double notice_s = 30;
   CloudNotices notices;
   bool acknowledge = false;  // tell the cloud when the state is handed over

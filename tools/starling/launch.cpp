@@ -14,6 +14,7 @@
 
 #include "core/base/join_token.h"
 #include "core/base/keys.h"
+#include "core/base/named_path.h"
 #include "tools/launch/plan.h"
 #include "tools/launch/text.h"
 #include "tools/starling/exit.h"
@@ -25,6 +26,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Slurm kills after 30 s where nobody has said otherwise, and the script has lines behind the worker's.
+constexpr std::uint32_t kSlurmNoticeS = 20;
 constexpr std::uint32_t kCopied = 2;  // workers with which all state is there twice
 
 Error bad(std::string text) {
@@ -46,16 +49,21 @@ class Written {
   Written& operator=(const Written&) = delete;
   ~Written() {
     std::error_code ignored;
-    for (auto path = paths_.rbegin(); path != paths_.rend(); ++path) fs::remove_all(*path, ignored);
+    if (!keys_.empty()) fs::remove_all(keys_, ignored);
+    // A folder goes only when it is empty: another launch may write into the same.
+    for (auto path = paths_.rbegin(); path != paths_.rend(); ++path) fs::remove(*path, ignored);
   }
-  void keep() { paths_.clear(); }
+  void keep() {
+    paths_.clear();
+    keys_.clear();
+  }
 
   // Makes a folder and those above it that are not there.
   Result<> folder(const fs::path& path) {
     std::error_code error;
     if (path.empty() || fs::is_directory(path, error)) return ok();
     STARLING_TRY(folder(path.parent_path()));
-    if (!fs::create_directory(path, error))
+    if (!fs::create_directory(path, error) && !fs::is_directory(path, error))
       return bad("cannot make the folder " + path.string() + ": " + error.message());
     paths_.push_back(path);
     return ok();
@@ -74,11 +82,12 @@ class Written {
 
   Result<> keys(const fs::path& path, const KeyRing& ring, std::uint32_t workers,
                 const std::string& at) {
-    paths_.push_back(path);  // is not there, as was looked before
+    keys_ = path;  // is not there: who has made the files makes it
     return split_keys(ring, path, workers, at);
   }
 
  private:
+  fs::path keys_;
   std::vector<fs::path> paths_;
 };
 
@@ -121,15 +130,23 @@ Result<> put_coordinators(const LaunchCommand& command, LaunchPlan& plan) {
     if (at.port == 0 || means_everywhere(at.host))
       return bad("--at says where workers reach the coordinators, expected a host and a port, is " +
                  to_string(at));
+  for (auto at = plan.coordinators.begin(); at != plan.coordinators.end(); ++at)
+    if (std::find(plan.coordinators.begin(), at, *at) != at)
+      return bad("--at names " + to_string(*at) + " twice, and one coordinator can listen there");
   return ok();
 }
 
 // Returns where pods have a path of this machine: what lies below the job file's folder lies as far
-// below that of the volume, and else nothing moves.
-std::string in_pods(const std::string& path, const LaunchPlan& plan) {
-  const fs::path below = fs::path(path).lexically_relative(fs::path(plan.job_file).parent_path());
-  const bool outside = below.empty() || *below.begin() == "..";
-  return outside ? path : (fs::path(plan.folder) / below).lexically_normal().string();
+// below that of the volume. Errors: kBadInput  it lies elsewhere.
+Result<std::string> in_pods(const char* key, const std::string& path, const LaunchPlan& plan) {
+  std::error_code error;
+  const fs::path folder = fs::weakly_canonical(fs::path(plan.job_file).parent_path(), error);
+  const fs::path below = fs::weakly_canonical(path, error).lexically_relative(folder);
+  if (error || below.empty() || *below.begin() == "..")
+    return bad(std::string(key) + " is " + path +
+               ", which pods do not have, expected a path below the job file's folder, " +
+               folder.string());
+  return (fs::path(plan.folder) / below).lexically_normal().string();
 }
 
 // Puts in what pods have, where nothing is as on this machine.
@@ -139,10 +156,21 @@ Result<> put_pods(const LaunchCommand& command, LaunchPlan& plan) {
     return bad("--volume must be CLAIM:FOLDER, as training:/training, is " + command.volume);
   plan.claim = command.volume.substr(0, colon);
   plan.folder = fs::path(command.volume.substr(colon + 1)).lexically_normal();
-  for (std::string* path : {&plan.job.data.path, &plan.job.evaluate.path, &plan.job.checkpoint.dir})
-    if (!path->empty()) *path = in_pods(*path, plan);
-  if (auto* python = std::get_if<PythonSpec>(&plan.job.model))
-    python->script = in_pods(python->script, plan);
+  if (plan.folder.size() > 1 && plan.folder.back() == '/') plan.folder.pop_back();
+  auto* const python = std::get_if<PythonSpec>(&plan.job.model);
+  struct Moved {
+    const char* key;
+    std::string* path;
+  };
+  for (const auto& [key, path] :
+       {Moved{"[data].path", command.data.empty() ? &plan.job.data.path : nullptr},
+        Moved{"[evaluate].path", &plan.job.evaluate.path},
+        Moved{"[checkpoint].dir", &plan.job.checkpoint.dir},
+        Moved{"[model].script", python ? &python->script : nullptr}})
+    if (path != nullptr && !path->empty()) {
+      STARLING_TRY(there, in_pods(key, *path, plan));
+      *path = std::move(there);
+    }
   if (!command.data.empty()) {
     if (plan.job.data.path.empty()) return bad("--data says where data lie, and the job has none");
     if (command.data.front() != '/')
@@ -169,7 +197,8 @@ Result<LaunchPlan> plan_of(const LaunchCommand& command) {
   if (command.engine == "systemd" && plan.program.find('/') == std::string::npos)
     plan.program = "/usr/local/bin/" + plan.program;
   plan.name = command.name.empty() ? job.name : command.name;
-  plan.job_file = fs::absolute(command.job).lexically_normal();
+  std::error_code error;
+  plan.job_file = named_path(command.job, error);
   plan.job = std::move(job);
   plan.workers = command.workers;
   plan.min_workers = command.min_workers ? command.min_workers : std::min(kCopied, command.workers);
@@ -177,9 +206,12 @@ Result<LaunchPlan> plan_of(const LaunchCommand& command) {
     return bad("--min-workers " + std::to_string(plan.min_workers) +
                " is more than all workers, --workers " + std::to_string(plan.workers));
   plan.threads = command.threads;
-  plan.notice_s = command.notice_s;
+  if (command.notice_s != 0)
+    plan.notice_s = command.notice_s;
+  else if (command.engine == "slurm")
+    plan.notice_s = kSlurmNoticeS;
   if (!command.data.empty() && command.engine != "kubernetes")
-    plan.data = fs::absolute(command.data).lexically_normal();
+    plan.data = named_path(command.data, error);
   plan.partition = command.partition;
   plan.coordinator_partition = command.coordinator_partition;
   if (command.engine == "kubernetes") {
@@ -224,7 +256,8 @@ Result<KeyRing> keys_of(const LaunchCommand& command, const LaunchPlan& plan) {
 // Runs a command line in a folder. Errors: kBadInput  it is not here, or has failed.
 Result<> type(const std::string& line, const fs::path& folder) {
   std::fflush(stdout);
-  const std::string there = "cd " + shell_word(folder.string()) + " && " + line;
+  // An absolute path: `cd` looks for others in CDPATH too, and takes "-" for another folder.
+  const std::string there = "cd " + shell_word(fs::absolute(folder).string()) + " && " + line;
   const int status = std::system(there.c_str());
   if (status == 0) return ok();
   return bad(line + " has failed" +
@@ -249,7 +282,7 @@ Result<> carry_out(const LaunchCommand& command) {
   if (command.submit) {
     STARLING_TRY(check_submit(launch));
   }
-  fs::path out = fs::path(command.out.empty() ? command.engine : command.out).lexically_normal();
+  fs::path out = command.out.empty() ? command.engine : command.out;
   if (!out.has_filename()) out = out.parent_path();  // a stroke at its end
   STARLING_TRY(check_line("--out", out.string()));
   const fs::path keys = out / kLaunchKeys;
@@ -258,7 +291,8 @@ Result<> carry_out(const LaunchCommand& command) {
   std::error_code error;
   for (const fs::path& path : wanted)
     if (fs::exists(fs::symlink_status(path, error)))
-      return bad(path.string() + " is there already, expected a folder without one; --out");
+      return bad(path.string() +
+                 " is there already, expected a folder without one; --out names another");
 
   Written written;
   STARLING_TRY(written.folder(out));
@@ -327,10 +361,11 @@ void add_launch(CLI::App& app, LaunchCommand& o) {
          "-t,--threads", o.threads,
          "compute threads of a worker; change no bits (default: Slurm: its cores there; else 1)")
       ->check(CLI::Range(1, 256));
-  sub->add_option("--notice", o.notice_s,
-                  "seconds that a worker may take to leave; the engine must give it as many")
-      ->check(CLI::Range(1, 86400))
-      ->capture_default_str();
+  sub->add_option(
+         "--notice", o.notice_s,
+         "seconds that a worker may take to leave; the engine must give it more (default: 30; "
+         "Slurm: 20, of its usual 30)")
+      ->check(CLI::Range(1, 86400));
   sub->add_flag("--submit", o.submit, "and begin: type what README.md says (sbatch, kubectl)");
   sub->add_option("--at", o.at,
                   "where the coordinators listen, as workers reach them: HOST:PORT of 1, 3 or 5, "

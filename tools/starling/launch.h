@@ -17,7 +17,7 @@ struct LaunchCommand {
   std::string keys;  // that are there, instead of new ones
   std::string data;
   std::uint32_t workers = 1, min_workers = 0;  // 0: two, so that all state has a copy
-  std::uint32_t threads = 0, notice_s = 30;
+  std::uint32_t threads = 0, notice_s = 0;
   std::string partition, coordinator_partition;
   std::string image, volume, name_space;
   std::uint32_t coordinators = 0;

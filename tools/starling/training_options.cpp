@@ -159,6 +159,11 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
                   "wait until every micro-batch has taken this many times as long (default: 1, or "
                   "what a synthetic model's `slow` says of this worker)")
       ->check(CLI::Range(1.0, starling::kSlownessMax));
+  sub->add_option(
+         "--wait", o.wait_s,
+         "seconds for a coordinator that does not answer yet; it then says how long (default: "
+         "as --job says, or 30)")
+      ->check(CLI::Range(1.0, 86400.0));
   sub->add_option("--notice", o.notice_s, "seconds to hand over after SIGTERM")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,6 +29,7 @@
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
 #include "core/base/signals.h"
+#include "core/job/moved_job.h"
 #include "core/job/script_words.h"
 #include "tools/bench/step_times.h"
 #include "tools/starling/commands.h"
@@ -133,6 +135,7 @@ double slowness(const Job& job, const std::string& name) {
 
 // Returns how long a worker waits for coordinators before it knows the job.
 milliseconds patience_of(const Life& life) {
+  if (life.command.wait_s > 0) return milliseconds(std::llround(life.command.wait_s * 1000));
   return milliseconds(life.own_job.value_or(Job{}).coordinator_timeout_ms);
 }
 
@@ -144,21 +147,21 @@ struct Told {
 
 // Takes the job from the coordinators; only where files lie is this machine's matter.
 Result<Told> job_of_group(const Life& life, const std::string& text) {
-  STARLING_TRY(job, parse_job(text, "/"));
+  std::error_code error;
+  std::string data = life.own_job ? life.own_job->data.path : "";
+  if (!life.command.data.empty())
+    data = std::filesystem::absolute(life.command.data, error).string();
+  STARLING_TRY(job, parse_moved_job(text, data));
   if (life.own_job) {
     const std::string differences = job_differences(*life.own_job, job);
     if (!differences.empty())
       return Error(Code::kBadInput, "this worker's job file differs from the group's: " +
                                         differences + "; " + name_of_job(life.command.job, job));
-    job.data.path = life.own_job->data.path;
     if (auto* python = std::get_if<PythonSpec>(&job.model))
       python->script = std::get<PythonSpec>(life.own_job->model).script;
     if (job.checkpoint.on() && life.own_job->checkpoint.on())
       job.checkpoint.dir = life.own_job->checkpoint.dir;
   }
-  std::error_code error;
-  if (!life.command.data.empty())
-    job.data.path = std::filesystem::absolute(life.command.data, error).string();
   auto* const python = std::get_if<PythonSpec>(&job.model);
   if (!life.command.script.empty() && python == nullptr)
     return Error(Code::kBadInput, "--script is of a Python model, the job has none");
@@ -179,8 +182,11 @@ Result<Told> job_of_group(const Life& life, const std::string& text) {
 
 // Handles a job that was over before this worker had joined. Returns its status.
 int came_too_late(const Life& life, const Ended& end) {
-  if (end.exit_code != 0)  // `run` says it for those that it has started
-    return life.command.quiet ? int{end.exit_code} : fail(end.exit_code, end.reason);
+  if (end.exit_code != 0) {
+    // 143 would say that this worker has left, and is to be started again.
+    const int code = end.exit_code == kExitTerminated ? kExitAlone : int{end.exit_code};
+    return life.command.quiet ? code : fail(code, end.reason);  // `run` says it for its own
+  }
   const bool missing = !life.command.save.empty() && !is_model_of(life.command.save, end.digest);
   if (missing && life.command.quiet) return actors::kNotHereStatus;
   if (missing)
@@ -206,7 +212,8 @@ Result<Told> hear_of_job(const Life& life) {
       std::fprintf(stderr, "starling: %s\n", line.c_str());
     };
   auto asked = actors::ask_for_job(ask);
-  if (asked_to.signal != 0) return Told{{}, asked_to.leaves ? 0 : kExitSignal + asked_to.signal};
+  if (asked_to.signal != 0)
+    return Told{{}, asked_to.leaves ? kExitTerminated : kExitSignal + asked_to.signal};
   if (!asked) return std::move(asked).error();
   if (!asked.value().ended) return job_of_group(life, asked.value().job_text);
   return Told{{}, came_too_late(life, asked.value().end)};

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 
+#include "core/base/named_path.h"
 #include "core/job/models/brought.h"
 #include "core/job/section.h"
 
@@ -51,8 +52,8 @@ void PythonSpec::read(Section& s, const Job&, const std::string& base) {
                                   " came to, has " + std::to_string(earlier.size()));
   namespace fs = std::filesystem;
   std::error_code error;
-  const fs::path path = fs::absolute(fs::path(base.empty() ? "." : base) / script, error);
-  if (!error) script = path.lexically_normal().string();
+  const fs::path path = named_path(fs::path(base.empty() ? "." : base) / script, error);
+  if (!error) script = path.string();
 }
 
 void PythonSpec::write(std::ostream& out) const {

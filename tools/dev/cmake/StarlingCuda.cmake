@@ -1,6 +1,7 @@
 # The GPU's plugin, kernels/cuda. Nothing else needs CUDA, and no program is linked to it.
 #   STARLING_CUDA              AUTO: built if there is nvcc; ON: an error without; OFF: not looked for
-#   CMAKE_CUDA_ARCHITECTURES   machine code for these ("90-real" alone compiles four times as fast)
+#   CMAKE_CUDA_ARCHITECTURES   machine code for these ("90-real" alone compiles four times as fast); at first the
+#                              environment's CUDAARCHS, or all that we know
 
 if(NOT STARLING_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "STARLING_CUDA must be AUTO, ON or OFF, is ${STARLING_CUDA}")
@@ -22,7 +23,11 @@ else()
   if(CMAKE_CUDA_COMPILER)
     # Code for one generation runs on no other, and none is compiled on the machine that trains: a driver's
     # compiler may give other bits than ours.
-    set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;100-real;120-real" CACHE STRING
+    set(starling_generations "80-real;90-real;100-real;120-real")
+    if(DEFINED ENV{CUDAARCHS})
+      set(starling_generations "$ENV{CUDAARCHS}")
+    endif()
+    set(CMAKE_CUDA_ARCHITECTURES "${starling_generations}" CACHE STRING
       "Compute capabilities that the GPU plugin is built for")
     enable_language(CUDA)
     if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has C++20

@@ -505,7 +505,7 @@ def join(where: str, script: str, *, keys: Optional[str] = None, threads: int = 
     threads  processes that compute, one thread each
     command  further options of `starling worker`
 
-    Returns the worker's exit code, 0 if all is well."""
+    Returns the worker's exit code: 0 when the job is done, 143 when the worker has left as it was told to."""
     arguments = [program(), "worker", "--join", where, "--script", os.path.abspath(script), "--threads",
                  str(threads), *(["--keys", keys] if keys else []), *command]
     return ended(arguments)[0]
