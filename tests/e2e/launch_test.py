@@ -12,7 +12,7 @@ import subprocess
 from harness import LEFT, STARLING, Skipped, children_of, main, processes_naming, require, wait_until
 from ports import free_port
 
-STEPS = 150
+STEPS = 600  # who is told to leave at step 10 has left before the end
 WAIT_MS = 600000
 # Each starts what Slurm would, at once and in the background, with the variables that Slurm sets.
 SLURM = {
