@@ -18,6 +18,9 @@ import traceback
 
 STARLING = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "starling"
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# A shell's job in the background has it ignored, and so would every process that is begun here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 MINUTE = 60.0
 # However busy the machine is: only a failing test waits so long.
 PATIENCE = 3 * MINUTE
