@@ -21,9 +21,9 @@ Result<bool> lock_of(int error, const std::string& path);
 // expected a plan; ..".
 Result<> is_file(const std::string& path, const std::string& expected);
 
-// Whether others than who reads this file of secrets can read it. Its group counts only where the
-// reader is the owner: whoever is not reads by the group, as a process reads a Secret that Kubernetes
-// mounts. Pure.
+// Whether a file of secrets gives other users than `reader` and its owner more than they may have. A
+// reader that owns the file needs no group, so the group may do nothing. A reader that does not own it
+// reads by the group, as from a Secret that Kubernetes mounts, so the group may read. Pure.
 bool is_open_to_others(const struct stat& file, uid_t reader);
 
 // Makes the names in an open folder durable. True also where a file system does not sync folders

@@ -47,7 +47,7 @@ TEST_CASE("a folder that a file system does not sync is no error, and another re
   CHECK_FALSE(sync_folder(folder));
 }
 
-// Goal: a Secret that Kubernetes mounts for a user who is not root (mode 0440, of root and the pod's
+// Goal: a Secret that Kubernetes mounts for a pod of another user than root (mode 0440, of root and the pod's
 // group) can be used, and nothing else that a file of one's own could not.
 TEST_CASE("a file of secrets is the reader's alone, or its owner's and a group's that reads it") {
   constexpr uid_t kReader = 10001;

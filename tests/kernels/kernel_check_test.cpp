@@ -124,7 +124,7 @@ TEST_CASE("kernel check: right kernels hold, with their own bits, in models of a
   for (const ModelSpec& spec : specs)
     for (const KernelTable* table : tables())
       for (const bool recompute : {false, true}) {
-        if (recompute && &spec == cut) continue;  // one layer of seconds: nothing to forget
+        if (recompute && &spec == cut) continue;  // takes seconds; the others show it
         CAPTURE(std::string(table->isa));
         CAPTURE(spec.index());
         Job job;

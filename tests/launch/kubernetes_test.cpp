@@ -19,7 +19,7 @@ std::string refusal(const LaunchPlan& plan) {
   return launch ? "" : launch.error().text();
 }
 
-// Goal: what a leave, an eviction and an end mean is said to the Job. Whether a manifest is one, and
+// Goal: the Job is told what the exit codes of a leave and of an end, and an eviction, mean. Whether a manifest is one, and
 // its references lead somewhere, kubernetes_test.py of tests/engines says.
 TEST_CASE(
     "kubernetes: a worker that has left begins again, and the job is done with the first model") {

@@ -29,7 +29,7 @@ struct LaunchPlan {
   std::string partition, coordinator_partition;  // Slurm's; empty: its default
   // Kubernetes': of the pods, and the PersistentVolumeClaim that they mount at `folder`.
   std::string image, claim, folder;
-  std::string name_space;  // empty: that of whoever types the commands
+  std::string name_space;  // empty: the one that kubectl uses by itself
 };
 
 struct LaunchFile {
@@ -68,7 +68,7 @@ std::string begin_lines(const std::string& state, const Job& job, const std::str
 std::uint64_t wait_s(const Job& job);
 
 // Whether the job waits as long as an engine may need to start its processes, or to start one
-// again. Errors: kBadInput  the key that says less than kEngineWait, and what was expected.
+// again. Errors: kBadInput  the key that says less than kEngineWaitMs, and what was expected.
 inline constexpr std::uint64_t kEngineWaitMs = 600'000;
 Result<> check_patience(const Job& job);
 

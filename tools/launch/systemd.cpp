@@ -105,7 +105,8 @@ Result<> check(const LaunchPlan& plan) {
   return check_line("--data", plan.data);
 }
 
-// A machine's own name may mean itself alone, in its /etc/hosts: whoever has one listens everywhere.
+// Where a coordinator listens that others reach at this address. /etc/hosts may map a machine's own name to its
+// loopback, so a coordinator that is reached by name listens on all addresses.
 Address listens_at(const Address& reached_at) {
   const bool is_name = reached_at.host.find_first_not_of("0123456789.") != std::string::npos &&
                        reached_at.host.find(':') == std::string::npos;

@@ -63,9 +63,11 @@ class Written {
     std::error_code error;
     if (path.empty() || fs::is_directory(path, error)) return ok();
     STARLING_TRY(folder(path.parent_path()));
-    if (!fs::create_directory(path, error) && !fs::is_directory(path, error))
+    if (fs::create_directory(path, error)) {
+      paths_.push_back(path);
+    } else if (std::error_code ignored; !fs::is_directory(path, ignored)) {
       return bad("cannot make the folder " + path.string() + ": " + error.message());
-    paths_.push_back(path);
+    }
     return ok();
   }
 
@@ -82,7 +84,7 @@ class Written {
 
   Result<> keys(const fs::path& path, const KeyRing& ring, std::uint32_t workers,
                 const std::string& at) {
-    keys_ = path;  // is not there: who has made the files makes it
+    keys_ = path;  // is not there: carry_out() has looked, and file() lets one launch of two go on
     return split_keys(ring, path, workers, at);
   }
 
