@@ -92,8 +92,8 @@ class Launched:
 def slurms_scripts_lead_to_the_model_and_put_who_has_left_back(place):
     job = Launched(place, "slurm", SLURM)
     job.launch("--workers", 3, "--at", f"localhost:{free_port()}", "--data", os.path.join(job.home, "text.txt"), "--submit")
-    wait_until(lambda: len(job.workers("joined")) == 3, "three workers")
-    wait_until(lambda: len(job.events("step")) > 10, "steps")
+    # Who is told to leave before an epoch has it is gone without a word of the group's.
+    wait_until(lambda: any(len(epoch["members"]) == 3 for epoch in job.events("epoch")), "an epoch of three workers")
     leaver = next(event for event in job.workers("joined") if event["name"] == "worker-1")
     os.kill(leaver["pid"], signal.SIGTERM)
     wait_until(lambda: job.workers("left"), "worker 1 leaves in order")
