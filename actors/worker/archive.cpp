@@ -55,7 +55,8 @@ class Archive : public caf::event_based_actor {
       answer.states = std::move(loaded).value();
     } else {
       answer.error = loaded.error().text();
-      answer.here = loaded.error().code() == Code::kBadInput;
+      const Code code = loaded.error().code();
+      answer.here = code == Code::kBadInput || code == Code::kUnavailable;
     }
     return answer;
   }

@@ -262,9 +262,12 @@ std::string checkpoint_folder(const std::string& dir, Version version) {
 Result<std::vector<Version>> list_checkpoints(const Storage& storage) {
   STARLING_TRY(folders, storage.folders());
   std::vector<Version> versions;
-  for (const std::string& folder : folders)
-    if (const auto version = version_of(folder); version && storage.size(manifest_in(folder)))
-      versions.push_back(*version);
+  for (const std::string& folder : folders) {
+    const auto version = version_of(folder);
+    if (!version) continue;
+    STARLING_TRY(manifest, storage.size(manifest_in(folder)));
+    if (manifest) versions.push_back(*version);
+  }
   std::sort(versions.begin(), versions.end());
   return versions;
 }
@@ -291,7 +294,7 @@ Result<> publish_checkpoint(Storage& storage, const Manifest& manifest) {
                  "expected no checkpoint of another job; " + storage.place(folder));
   for (const Shard& shard : manifest.shards) {
     const std::string name = folder + "/" + shard.file;
-    const auto size = storage.size(name);
+    STARLING_TRY(size, storage.size(name));
     if (!size) return Error(Code::kBadInput, "cannot find " + storage.place(name));
     if (*size != shard.bytes)
       return Error(Code::kBadInput, storage.place(name) + " has " + std::to_string(*size) +
@@ -328,7 +331,8 @@ void remove_checkpoints(Storage& storage, Version below, const std::vector<Versi
   for (const std::string& folder : folders.value()) {
     const auto version = version_of(folder);
     if (!version || *version >= below || in(kept, *version)) continue;
-    if (storage.size(manifest_in(folder))) {
+    const auto complete = storage.size(manifest_in(folder));
+    if (!complete || complete.value()) {
       const bool newer_kept =
           std::any_of(kept.begin(), kept.end(), [&](Version k) { return k > *version; });
       if (!newer_kept) continue;

@@ -51,7 +51,9 @@ Error of_another_job(const std::string& job, const std::string& says) {
 Result<> look_at_newest(const Storage& storage, const CheckpointOwner& mine) {
   STARLING_TRY(versions, list_checkpoints(storage));
   for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
-    const auto manifest = read_manifest(storage, *version);
+    auto manifest = read_manifest(storage, *version);
+    if (!manifest && manifest.error().code() == Code::kUnavailable)
+      return std::move(manifest).error();
     if (!manifest) continue;
     if (mine.has(manifest.value().state_hash)) return ok();
     return of_another_job(manifest.value().job,

@@ -93,9 +93,8 @@ Result<std::vector<std::int32_t>> SafetensorsFile::ints(std::string_view name) c
 Result<SafetensorsPieces> safetensors_pieces(std::vector<SafetensorsTensor> tensors,
                                              const std::map<std::string, std::string>& metadata) {
   // Largest elements first: then every tensor is aligned to its own.
-  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
-    const auto sa = dtype_size(a.dtype), sb = dtype_size(b.dtype);
-    return sa != sb ? sa > sb : a.name < b.name;
+  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return dtype_size(a.dtype) > dtype_size(b.dtype);
   });
   SafetensorsHeader header{metadata, {}};
   std::uint64_t at = 0;

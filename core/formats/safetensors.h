@@ -104,7 +104,7 @@ struct SafetensorsPieces {
   std::vector<ByteView> all() const;
   std::uint64_t bytes() const;
 };
-// Every tensor is aligned to its element size. The same arguments give the same bytes.
+// Tensors lie in the order given, those of larger elements first, so each is aligned to its element size.
 // Errors: kBadInput  a name or a metadata value is not UTF-8.
 Result<SafetensorsPieces> safetensors_pieces(
     std::vector<SafetensorsTensor> tensors,

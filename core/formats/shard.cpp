@@ -55,6 +55,11 @@ Error damaged(const std::string& path, const std::string& what) {
   return Error(Code::kCorrupt, path + " " + what);
 }
 
+// Of a shard that cannot be read: a store that is away says nothing of what it holds.
+Error unreadable(const Error& why) {
+  return Error(why.code() == Code::kUnavailable ? why.code() : Code::kCorrupt, why.text());
+}
+
 }  // namespace
 
 Result<Shard> write_shard(Storage& storage, const std::string& folder, const std::string& file,
@@ -89,13 +94,13 @@ Result<const SafetensorsFile*> ShardReader::open(const Shard& shard) {
   if (file) return file.get();
   const std::string name = folder_ + "/" + shard.file;
   auto object = storage_.open(name);
-  if (!object) return Error(Code::kCorrupt, object.error().text());
+  if (!object) return unreadable(object.error());
   if (!object.value()) return damaged(storage_.place(name), "is not there");
   if (object.value()->size() != shard.bytes)
     return damaged(storage_.place(name), "has " + std::to_string(object.value()->size()) +
                                              " bytes, expected " + std::to_string(shard.bytes));
   auto opened = SafetensorsFile::open(std::move(object).value());
-  if (!opened) return Error(Code::kCorrupt, opened.error().text());
+  if (!opened) return unreadable(opened.error());
   file = std::make_unique<SafetensorsFile>(std::move(opened).value());
   return file.get();
 }
@@ -110,7 +115,7 @@ Result<> ShardReader::read(const Shard& shard, const SegmentDigest& segment, Seg
     if (entry == nullptr || entry->dtype != dtype || entry->elements() != count)
       return damaged(file->path(), "has no " + name + " of " + std::to_string(count) + " elements");
     auto done = file->read(*entry, 0, {to, static_cast<std::size_t>(entry->bytes)});
-    if (!done) return Error(Code::kCorrupt, done.error().text());
+    if (!done) return unreadable(done.error());
     return ok();
   };
   const std::size_t blocks = layout_.block_count(id);

@@ -11,6 +11,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/base/check.h"
+#include "core/base/s3_place.h"
+#include "core/formats/s3/store.h"
 #include "core/formats/synced_file.h"
 
 namespace starling {
@@ -98,10 +101,12 @@ class Folder : public Storage {
     return open_file(place(name));
   }
 
-  std::optional<std::uint64_t> size(const std::string& name) const override {
+  Result<std::optional<std::uint64_t>> size(const std::string& name) const override {
     struct stat status {};
-    if (::stat(place(name).c_str(), &status) != 0) return std::nullopt;
-    return static_cast<std::uint64_t>(status.st_size);
+    if (::stat(place(name).c_str(), &status) == 0)
+      return std::optional(static_cast<std::uint64_t>(status.st_size));
+    if (errno == ENOENT || errno == ENOTDIR) return std::optional<std::uint64_t>();
+    return failed("cannot inspect", place(name));
   }
 
   Result<std::vector<std::string>> folders() const override {
@@ -137,7 +142,22 @@ class Folder : public Storage {
 
 }  // namespace
 
+Result<std::string> storage_named(const std::string& dir) {
+  if (!s3::is_place(dir)) {
+    const fs::path whole = fs::absolute(dir.empty() ? "." : dir).lexically_normal();
+    return whole.has_filename() || whole == whole.root_path() ? whole.string()
+                                                              : whole.parent_path().string();
+  }
+  STARLING_TRY(place, s3::parse_place(dir));
+  return place.text();
+}
+
 std::unique_ptr<Storage> open_storage(const std::string& dir) {
+  if (s3::is_place(dir)) {
+    auto place = s3::parse_place(dir);
+    STARLING_CHECK(place);
+    return s3::open_store(std::move(place).value());
+  }
   return std::make_unique<Folder>(dir);
 }
 

@@ -28,7 +28,8 @@ class StoredObject {
   virtual const std::string& place() const = 0;  // for people
 };
 
-// Each function blocks for the store. Threads: any, also several at once.
+// Each function blocks for the store. Threads: any, also several at once. Errors: besides what is said at
+// each, kUnavailable  a store behind a network is down, or does not answer.
 class Storage {
  public:
   virtual ~Storage() = default;
@@ -51,8 +52,8 @@ class Storage {
                                                  std::size_t max) const = 0;
   // Null: there is none of this name. Errors: as get().
   virtual Result<std::unique_ptr<StoredObject>> open(const std::string& name) const = 0;
-  // None: there is none of this name.
-  virtual std::optional<std::uint64_t> size(const std::string& name) const = 0;
+  // None: there is none of this name. Errors: kBadInput  that cannot be told.
+  virtual Result<std::optional<std::uint64_t>> size(const std::string& name) const = 0;
 
   // Returns the folders in the root, without what they hold, in no order; none if there is no store.
   // Errors: kBadInput  it cannot be read.
@@ -66,8 +67,13 @@ class Storage {
   virtual std::string place(const std::string& name = {}) const = 0;
 };
 
-// The store behind a job's [checkpoint] dir: a folder of a file system, which machines may share.
-// Opening touches nothing.
+// Returns the store that a person has named, as open_storage() takes it: a folder, whole and without '/' at
+// its end, or s3://BUCKET/PREFIX. Errors: kBadInput  s3:// and no address behind it.
+Result<std::string> storage_named(const std::string& dir);
+
+// The store behind a job's [checkpoint] dir: a folder of a file system, which machines may share, or
+// s3://BUCKET/PREFIX (core/formats/s3). Opening touches nothing. `dir`: as of
+// storage_named().
 std::unique_ptr<Storage> open_storage(const std::string& dir);
 
 // One file of a file system, which need not lie in a store. Null: it does not exist. Errors: as

@@ -11,6 +11,7 @@
 #include "core/base/data_files.h"
 #include "core/base/file_system.h"
 #include "core/base/named_path.h"
+#include "core/base/s3_place.h"
 #include "core/base/step_record.h"
 #include "core/job/job.h"
 #include "core/job/models/brought.h"
@@ -196,7 +197,16 @@ void read_checkpoint(Section s, const std::string& base, CheckpointSpec& checkpo
   s.boolean("tended", checkpoint.tended);
   s.hex("accepts", checkpoint.accepts);
   s.finish();
-  if (!s.good() || !path_of_this_machine(s, "dir", checkpoint.dir, "a folder")) return;
+  if (!s.good()) return;
+  if (s3::is_place(checkpoint.dir)) {
+    auto place = s3::parse_place(checkpoint.dir);
+    if (place)
+      checkpoint.dir = place.value().text();
+    else
+      s.wrong("dir", place.error().text());
+    return;
+  }
+  if (!path_of_this_machine(s, "dir", checkpoint.dir, "a folder")) return;
   std::error_code error;
   const fs::path path = named_path(fs::path(base.empty() ? "." : base) / checkpoint.dir, error);
   if (!error) checkpoint.dir = path.string();

@@ -199,7 +199,8 @@ def the_data(place):
     os.mkdir(folder)
     check([
         Row("an address", with_("s3://bucket/x"), 2, "is the address s3://bucket/x, which nothing here understands"),
-        Row("an address for checkpoints", ["run", written(place, "s3.toml", open(job).read() + '[checkpoint]\ndir = "s3://b/ck"\nevery = 5\n'), "--out", out], 2, "dir must be a folder of this machine, is the address s3://b/ck"),
+        Row("an address for checkpoints", ["run", written(place, "gs.toml", open(job).read() + '[checkpoint]\ndir = "gs://b/ck"\nevery = 5\n'), "--out", out], 2, "dir must be a folder of this machine, is the address gs://b/ck"),
+        Row("no bucket", ["run", written(place, "s3.toml", open(job).read() + '[checkpoint]\ndir = "s3://B/ck"\nevery = 5\n'), "--out", out], 2, "expected s3://BUCKET/PREFIX", "s3://B/ck", "[checkpoint].dir"),
         Row("a home for checkpoints", ["run", written(place, "home.toml", open(job).read() + '[checkpoint]\ndir = "~/ck"\nevery = 5\n'), "--out", out], 2, "~ means no folder here"),
         Row("a home", with_("~/x"), 2, "~ means no folder here"),
         Row("missing", with_("missing.txt"), 2, "path must be a file or folder that can be read", "missing.txt"),

@@ -97,7 +97,15 @@ package_of() {  # PATH
   fail "no package has $1, so its licence is not known"
 }
 
-libraries=$(mapfile -t files < <(programs_there); libraries_of "${files[@]}")
+# The command opens these at run time, and has their own libraries beside them: a system's would want its own OpenSSL.
+opened=()
+for name in libcurl.so.4; do
+  path=$(ldconfig -p | sed -n "s|^\s*$name (libc6,x86-64) => ||p" | head -n 1)
+  [ -n "$path" ] || fail "$name is missing"
+  opened+=("$path")
+done
+libraries=$(mapfile -t files < <(programs_there)
+  { libraries_of "${files[@]}" "${opened[@]}"; for path in "${opened[@]}"; do echo "${path##*/} $path"; done; } | sort -u)
 manifest=()
 while read -r name path; do
   package=$(package_of "$path")

@@ -4,6 +4,7 @@
 // Names of users are checked here: what is put into a manifest needs nothing of YAML but quotes around
 // it where it could be a number, and nothing of a shell nor of Kubernetes' own $(NAME) in a command.
 
+#include "core/base/s3_place.h"
 #include "tools/launch/plan.h"
 #include "tools/launch/text.h"
 
@@ -413,7 +414,8 @@ Result<> check(const LaunchPlan& plan) {
     return Error(Code::kBadInput, "a Secret has room for the tokens of " +
                                       std::to_string(kTokensMax) + " workers, and there are " +
                                       std::to_string(plan.tokens) + "; --workers, --keys");
-  if (plan.job.checkpoint.on() && !plan.job.checkpoint.dir.starts_with(plan.folder + "/"))
+  if (plan.job.checkpoint.on() && !s3::is_place(plan.job.checkpoint.dir) &&
+      !plan.job.checkpoint.dir.starts_with(plan.folder + "/"))
     return Error(Code::kBadInput, "[checkpoint].dir is " + plan.job.checkpoint.dir +
                                       ", expected a folder of the volume, below " + plan.folder);
   return ok();

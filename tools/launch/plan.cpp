@@ -27,10 +27,8 @@ std::string addresses(const LaunchPlan& plan) {
 }
 
 std::string begin_lines(const std::string& state, const Job& job, const std::string& between) {
-  const std::string begin = "new=" + between + "[ -e " + state + " ] || new=--new";
-  if (!job.checkpoint.on()) return begin;
-  return begin + between + "[ -z \"$new\" ] || ! ls " + shell_word(job.checkpoint.dir) +
-         "/step-*/manifest.json > /dev/null 2>&1 || new='--new --resume'";
+  const char* const anew = job.checkpoint.on() ? "'--new --resume'" : "--new";
+  return "new=" + between + "[ -e " + state + " ] || new=" + anew;
 }
 
 std::uint64_t wait_s(const Job& job) {

@@ -60,8 +60,8 @@ std::uint32_t keys_for(std::uint32_t workers);
 // The addresses of the coordinators, separated by commas.
 std::string addresses(const LaunchPlan& plan);
 
-// Lines of a shell that set $new to what begins a coordinator: nothing where its state is; --new where none is; --resume
-// beside it where the job has a checkpoint, which without that would be written over. `between` ends a line.
+// Lines of a shell that set $new to what begins a coordinator: nothing where its state is; --new where none is, and
+// --resume beside it where the job has checkpoints, which goes on from the newest, if there is one. `between` ends a line.
 std::string begin_lines(const std::string& state, const Job& job, const std::string& between);
 
 // How many seconds a worker waits for a coordinator that does not answer yet.

@@ -9,6 +9,7 @@
 #include "actors/make_model.h"
 #include "core/base/file_system.h"
 #include "core/base/keys.h"
+#include "core/base/s3_place.h"
 #include "core/data/dataset.h"
 #include "core/data/held_out.h"
 #include "core/job/job.h"
@@ -101,7 +102,8 @@ int check(const CheckCommand& given) {
                       "--isa, --bf16 and --fp16 are for reference files, which are computed "
                       "again; " +
                           command.file));
-  if (std::filesystem::is_directory(command.file)) return check_checkpoints(command.file);
+  if (s3::is_place(command.file) || std::filesystem::is_directory(command.file))
+    return check_checkpoints(command.file);
   if (trained) return check_trained_model(command.file);
   if (const auto there = is_file(command.file, "a job file, keys or a model"); !there)
     return fail(there.error());

@@ -274,7 +274,9 @@ int check_trained_model(const std::string& path) {
 }
 
 int check_checkpoints(const std::string& dir) {
-  const auto storage = open_storage(dir);
+  const auto named = storage_named(dir);
+  if (!named) return fail(named.error());
+  const auto storage = open_storage(named.value());
   const auto versions = list_checkpoints(*storage);
   if (!versions) return fail(versions.error());
   if (versions.value().empty())

@@ -28,16 +28,18 @@ struct Found {
 
 // Finds the checkpoint that a path names.
 Result<Found> find(const std::string& path) {
-  const fs::path folder = fs::path(path).lexically_normal() / "";  // with a stroke at its end
-  const fs::path named = folder.parent_path();
-  auto above = open_storage(named.parent_path().empty() ? "." : named.parent_path().string());
-  if (const auto versions = list_checkpoints(*above); versions)
-    for (const Version version : versions.value())
-      if (checkpoint_folder(version) == named.filename()) {
+  STARLING_TRY(named, storage_named(path));
+  const auto stroke = named.rfind('/');
+  if (named.substr(stroke + 1).starts_with("step-")) {
+    auto above = open_storage(named.substr(0, std::max<std::size_t>(stroke, 1)));
+    STARLING_TRY(versions, list_checkpoints(*above));
+    for (const Version version : versions)
+      if (checkpoint_folder(version) == named.substr(stroke + 1)) {
         STARLING_TRY(manifest, read_manifest(*above, version));
         return Found{std::move(above), std::move(manifest)};
       }
-  auto storage = open_storage(path);
+  }
+  auto storage = open_storage(named);
   STARLING_TRY(versions, list_checkpoints(*storage));
   for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
     auto manifest = read_manifest(*storage, *version);

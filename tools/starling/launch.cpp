@@ -15,6 +15,7 @@
 #include "core/base/join_token.h"
 #include "core/base/keys.h"
 #include "core/base/named_path.h"
+#include "core/base/s3_place.h"
 #include "tools/launch/plan.h"
 #include "tools/launch/text.h"
 #include "tools/starling/exit.h"
@@ -167,7 +168,8 @@ Result<> put_pods(const LaunchCommand& command, LaunchPlan& plan) {
   for (const auto& [key, path] :
        {Moved{"[data].path", command.data.empty() ? &plan.job.data.path : nullptr},
         Moved{"[evaluate].path", &plan.job.evaluate.path},
-        Moved{"[checkpoint].dir", &plan.job.checkpoint.dir},
+        Moved{"[checkpoint].dir",
+              s3::is_place(plan.job.checkpoint.dir) ? nullptr : &plan.job.checkpoint.dir},
         Moved{"[model].script", python ? &python->script : nullptr}})
     if (path != nullptr && !path->empty()) {
       STARLING_TRY(there, in_pods(key, *path, plan));

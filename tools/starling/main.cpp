@@ -8,6 +8,7 @@
 
 #include "actors/files.h"
 #include "actors/scheduling.h"
+#include "core/base/s3_place.h"
 #include "core/base/standard_streams.h"
 #include "tools/processes/signals.h"
 #include "tools/public/starling.h"
@@ -27,12 +28,15 @@ std::string address_for_a_path(const CLI::App& sub) {
   static constexpr const char* kAddresses[] = {
       "--join",  "--host",   "--listen",   "--at",      "--advertise",
       "--peers", "--attach", "--metadata", "--command", "--failure-domain"};
+  static constexpr const char* kStores[] = {"--checkpoints", "file",
+                                            "checkpoint"};  // s3://BUCKET/PREFIX
   for (const CLI::Option* option : sub.get_options()) {
     const std::string name = option->get_name();
     if (std::find(std::begin(kAddresses), std::end(kAddresses), name) != std::end(kAddresses))
       continue;
+    const bool store = std::find(std::begin(kStores), std::end(kStores), name) != std::end(kStores);
     for (const std::string& said : option->results())
-      if (said.find("://") != std::string::npos)
+      if (said.find("://") != std::string::npos && !(store && starling::s3::is_place(said)))
         return name + " must be a path of this machine, is the address " + said +
                ", which nothing here understands";
   }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <tuple>
 
+#include "core/formats/storage.h"
 #include "core/job/script_words.h"
 #include "tools/starling/names.h"
 #include "tools/starling/resume.h"
@@ -43,7 +44,10 @@ Result<Job> job_to_run(const RunOptions& options) {
     return Error(Code::kBadInput,
                  of_script ? "--checkpoints needs checkpoint= in the script's starling.train()"
                            : "--checkpoints needs a [checkpoint] section in " + options.job);
-  if (!options.checkpoints.empty()) job.checkpoint.dir = fs::absolute(options.checkpoints);
+  if (!options.checkpoints.empty()) {
+    STARLING_TRY(dir, storage_named(options.checkpoints));
+    job.checkpoint.dir = std::move(dir);
+  }
   // An option's value is checked as the file's is, and the error names the option.
   if (auto valid = validate(job); !valid) {
     const std::string text = named_as_option(valid.error().text(), options);

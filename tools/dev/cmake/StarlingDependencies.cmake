@@ -13,6 +13,7 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
 find_package(OpenSSL 3.0 REQUIRED)
+find_package(CURL 7.85 REQUIRED)  # its headers: core/formats/s3 opens the library at run time
 if(STARLING_TESTS)
   find_package(Boost 1.74 REQUIRED COMPONENTS context)
   find_package(doctest REQUIRED)

@@ -46,6 +46,9 @@ class Callbacks:
     def check(self, checkpoint: "Optional[str]", every: "Optional[int]" = None, checkpoint_every: int = 1) -> None:
         """every: steps from one evaluation to the next, 0: none. Raises Refused."""
         evaluates = every != 0
+        for name in self.asks():
+            if checkpoint and "://" in checkpoint:
+                raise Refused(f"{name} needs checkpoint= in a folder of this machine, which it reads and tidies, is {checkpoint}")
         if self.best is not None:
             if not every:
                 raise Refused("best is asked of evaluations, and no held-out data are given: validation=")

@@ -1,0 +1,264 @@
+#include "core/formats/s3/http.h"
+
+#include <curl/curl.h>
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace starling::s3 {
+namespace {
+
+constexpr unsigned kOldest = 0x075500;  // 7.85: CURLOPT_PROTOCOLS_STR
+constexpr std::size_t kHeaderBytesMax = 64 * 1024;
+
+// Where systems keep the certificates that they trust; libcurl knows only its own system's place.
+constexpr const char* kCertificates[] = {
+    "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem"};
+
+std::string certificates() {
+  for (const char* const name : {"AWS_CA_BUNDLE", "SSL_CERT_FILE"})
+    if (const char* const file = std::getenv(name); file != nullptr && *file != '\0') return file;
+  for (const char* const file : kCertificates)
+    if (::access(file, R_OK) == 0) return file;
+  return {};
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const auto space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
+  while (!text.empty() && space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+// What the callbacks of one call read and write.
+struct Transfer {
+  const HttpCall& call;
+  HttpReply reply;
+  std::size_t header_bytes = 0;
+  std::size_t piece = 0, at = 0;  // of the body: what is sent next
+
+  bool is_cut() const { return reply.body.size() > call.answer_max; }
+};
+
+std::size_t write_body(char* data, std::size_t, std::size_t size, void* of) {
+  auto& t = *static_cast<Transfer*>(of);
+  const std::size_t room = t.call.answer_max + 1 - t.reply.body.size();
+  t.reply.body.append(data, std::min(size, room));
+  return t.is_cut() ? 0 : size;  // 0 ends the transfer
+}
+
+std::size_t write_header(char* data, std::size_t, std::size_t size, void* of) {
+  auto& t = *static_cast<Transfer*>(of);
+  const std::string_view line(data, size);
+  t.header_bytes += size;
+  if (t.header_bytes > kHeaderBytesMax) return 0;
+  if (line.starts_with("HTTP/")) t.reply.headers.clear();  // of a proxy, or "100 Continue"
+  const auto colon = line.find(':');
+  if (colon != line.npos)
+    t.reply.headers[lower(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
+  return size;
+}
+
+std::size_t read_body(char* out, std::size_t, std::size_t size, void* of) {
+  auto& t = *static_cast<Transfer*>(of);
+  while (t.piece < t.call.body.size()) {
+    const ByteView rest = t.call.body[t.piece].subspan(t.at);
+    const std::size_t n = std::min(size, rest.size());
+    if (n > 0) {
+      std::memcpy(out, rest.data(), n);
+      t.at += n;
+      return n;
+    }
+    ++t.piece;
+    t.at = 0;
+  }
+  return 0;
+}
+
+// Only to the beginning, where a connection that was kept turns out to be gone.
+int rewind_body(void* of, curl_off_t offset, int origin) {
+  auto& t = *static_cast<Transfer*>(of);
+  if (offset != 0 || origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
+  t.piece = t.at = 0;
+  return CURL_SEEKFUNC_OK;
+}
+
+}  // namespace
+
+struct Http::Library {
+  void* file = nullptr;
+  decltype(&curl_global_init) global_init = nullptr;
+  decltype(&curl_version_info) version_info = nullptr;
+  decltype(&curl_easy_init) init = nullptr;
+  decltype(&curl_easy_reset) reset = nullptr;
+  decltype(&curl_easy_setopt) setopt = nullptr;
+  decltype(&curl_easy_perform) perform = nullptr;
+  decltype(&curl_easy_getinfo) getinfo = nullptr;
+  decltype(&curl_easy_strerror) error_text = nullptr;
+  decltype(&curl_slist_append) append = nullptr;
+  decltype(&curl_slist_free_all) free_list = nullptr;
+  std::string ca_file;
+  std::string fault;  // not empty: cannot be used
+
+  std::mutex mutex;  // protects:
+  std::vector<CURL*> idle;
+};
+
+// A handle with its connections, back among the idle ones at the end.
+struct Http::Lease {
+  explicit Lease(Library& of) : library(of) {
+    const std::lock_guard lock(library.mutex);
+    if (library.idle.empty()) {
+      curl = library.init();
+    } else {
+      curl = library.idle.back();
+      library.idle.pop_back();
+    }
+  }
+  ~Lease() {
+    library.free_list(headers);
+    if (curl == nullptr) return;
+    library.reset(curl);
+    const std::lock_guard lock(library.mutex);
+    library.idle.push_back(curl);
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  template <class Value>
+  void set(CURLoption option, Value value) {
+    STARLING_CHECK(library.setopt(curl, option, value) == CURLE_OK);
+  }
+  void add(const std::string& header) {
+    curl_slist* const longer = library.append(headers, header.c_str());
+    STARLING_CHECK(longer != nullptr);
+    headers = longer;
+  }
+
+  Library& library;
+  CURL* curl = nullptr;
+  curl_slist* headers = nullptr;
+};
+
+std::string HttpReply::header(const std::string& name) const {
+  const auto at = headers.find(name);
+  return at == headers.end() ? "" : at->second;
+}
+
+Http::Http() : library_(std::make_unique<Library>()) {
+  Library& l = *library_;
+  l.file = ::dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+  if (l.file == nullptr) {
+    const char* const why = ::dlerror();
+    l.fault = "s3:// needs libcurl.so.4 (of Debian's and Ubuntu's package libcurl4): " +
+              std::string(why ? why : "it is not here");
+    return;
+  }
+  const auto find = [&](const char* name, auto& function) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(l.file, name));
+    if (function == nullptr && l.fault.empty())
+      l.fault = "libcurl.so.4 has no " + std::string(name) + ", expected version 7.85 or newer";
+  };
+  find("curl_global_init", l.global_init);
+  find("curl_version_info", l.version_info);
+  find("curl_easy_init", l.init);
+  find("curl_easy_reset", l.reset);
+  find("curl_easy_setopt", l.setopt);
+  find("curl_easy_perform", l.perform);
+  find("curl_easy_getinfo", l.getinfo);
+  find("curl_easy_strerror", l.error_text);
+  find("curl_slist_append", l.append);
+  find("curl_slist_free_all", l.free_list);
+  if (!l.fault.empty()) return;
+  const curl_version_info_data* const version = l.version_info(CURLVERSION_NOW);
+  if (version->version_num < kOldest)
+    l.fault = "libcurl has version " + std::string(version->version) + ", expected 7.85 or newer";
+  else if (l.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+    l.fault = "libcurl cannot be set up";
+  l.ca_file = certificates();
+}
+
+Result<Http*> Http::open() {
+  static Http* const http = new Http();
+  if (!http->library_->fault.empty()) return Error(Code::kBadInput, http->library_->fault);
+  return http;
+}
+
+Result<HttpReply> Http::send(const HttpCall& call) {
+  Library& l = *library_;
+  Lease lease(l);
+  if (lease.curl == nullptr) return Error(Code::kUnavailable, "libcurl has no memory");
+  Transfer transfer{call, {}};
+  char why[CURL_ERROR_SIZE] = "";
+  for (const auto& [name, value] : call.headers) lease.add(name + ": " + value);
+  lease.add("Expect:");  // a store that does not know "100-continue" would cost a second
+
+  lease.set(CURLOPT_URL, call.url.c_str());
+  lease.set(CURLOPT_HTTPHEADER, lease.headers);
+  lease.set(CURLOPT_ERRORBUFFER, why);
+  lease.set(CURLOPT_NOSIGNAL, 1L);
+  lease.set(CURLOPT_PROTOCOLS_STR, "http,https");
+  lease.set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  lease.set(CURLOPT_USERAGENT, "starling");
+  const bool hasty = call.hasty || call.metadata;
+  lease.set(CURLOPT_CONNECTTIMEOUT, hasty ? 2L : 5L);
+  lease.set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+  lease.set(CURLOPT_LOW_SPEED_TIME, hasty ? 5L : 10L);
+  if (call.metadata) lease.set(CURLOPT_NOPROXY, "*");
+  if (!l.ca_file.empty()) lease.set(CURLOPT_CAINFO, l.ca_file.c_str());
+  lease.set(CURLOPT_WRITEFUNCTION, &write_body);
+  lease.set(CURLOPT_WRITEDATA, &transfer);
+  lease.set(CURLOPT_HEADERFUNCTION, &write_header);
+  lease.set(CURLOPT_HEADERDATA, &transfer);
+  lease.set(CURLOPT_READFUNCTION, &read_body);
+  lease.set(CURLOPT_READDATA, &transfer);
+  lease.set(CURLOPT_SEEKFUNCTION, &rewind_body);
+  lease.set(CURLOPT_SEEKDATA, &transfer);
+  curl_off_t bytes = 0;
+  for (const ByteView piece : call.body) bytes += static_cast<curl_off_t>(piece.size());
+  if (call.method == "HEAD") {
+    lease.set(CURLOPT_NOBODY, 1L);
+  } else if (call.method == "PUT") {
+    lease.set(CURLOPT_UPLOAD, 1L);
+    lease.set(CURLOPT_INFILESIZE_LARGE, bytes);
+  } else if (call.method == "POST") {
+    lease.set(CURLOPT_POST, 1L);
+    lease.set(CURLOPT_POSTFIELDSIZE_LARGE, bytes);
+  } else if (call.method != "GET") {
+    lease.set(CURLOPT_CUSTOMREQUEST, call.method.c_str());
+  }
+
+  const CURLcode code = l.perform(lease.curl);
+  if (code != CURLE_OK && !(code == CURLE_WRITE_ERROR && transfer.is_cut()))
+    return Error(Code::kUnavailable, *why != '\0' ? why : l.error_text(code));
+  long status = 0;
+  STARLING_CHECK(l.getinfo(lease.curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
+  transfer.reply.status = static_cast<int>(status);
+  const bool bounded = transfer.reply.headers.contains("content-length") ||
+                       transfer.reply.headers.contains("transfer-encoding");
+  if (!transfer.reply.body.empty() && !bounded)
+    return Error(Code::kUnavailable, "the answer does not say how long it is");
+  return std::move(transfer.reply);
+}
+
+}  // namespace starling::s3

@@ -1,0 +1,215 @@
+"""Checkpoints in a store with S3's interface: what is lost with all machines, and what a store does wrong."""
+import os
+import shutil
+import signal
+import subprocess
+from unittest import mock
+
+from harness import STARLING, main, require, same_so_far, wait_until, with_checkpoints
+from s3_server import BUCKET, serving
+
+FOLDER = f"s3://{BUCKET}/team a/run+1"
+STEPS, MORE = 100000, 50  # stopped by hand; after the newest checkpoint
+
+
+def steps_there(server):
+    prefix = FOLDER.partition(BUCKET + "/")[2] + "/step-"
+    return sorted(int(key[len(prefix):].split("/")[0]) for key in list(server.objects)
+                  if key.startswith(prefix) and key.endswith("/manifest.json"))
+
+
+def using(server, place, **more):
+    return mock.patch.dict(os.environ, server.environment(place.folder, **more))
+
+
+def command(*words, code=0):
+    done = subprocess.run([STARLING, *map(str, words)], text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=170)
+    require(done.returncode == code, f"exit code {done.returncode}, expected {code}: {done.stdout}")
+    return done.stdout
+
+
+def refused(place, job, *options):
+    """The line that a run ends with before it begins."""
+    run = place.run(job, "--workers", 1, *options)
+    code = run.process.wait(170)
+    lines = run.text().strip().split("\n")
+    require(code in (2, 3) and len(lines) == 1, f"exit code {code}:\n{run.text()}")
+    return lines[0]
+
+
+def endless(place, every=10, **changes):
+    return with_checkpoints(place.waiting_job(steps=STEPS, schedule_steps=400, **changes), FOLDER, every)
+
+
+def killed_with_everything(run):
+    """All processes at once, and every file of theirs."""
+    pids = [run.process.pid, *(worker["pid"] for worker in run.workers())]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, number)
+    run.process.wait()
+    shutil.rmtree(run.out)
+
+
+def everything_is_lost_but_the_store_and_the_job_goes_on(place):
+    with serving() as server, using(server, place):
+        job = endless(place)
+        first = place.run(job, "--workers", 3)
+        wait_until(lambda: len(first.events("checkpoint")) >= 3, "three checkpoints")
+        killed_with_everything(first)
+        newest = steps_there(server)[-1]
+        steps = newest + MORE
+        quiet = place.quiet(place.waiting_job(steps=steps, schedule_steps=400))
+        second = place.run(job, "--workers", 2, "--resume", "--steps", steps)
+        require(second.digest() == quiet.digest(), f"digest {second.digest()}, undisturbed {quiet.digest()}")
+        require(second.events("start")[0]["from"] == newest, f"went on from another step than {newest}")
+        require("is of another job" in refused(place, with_checkpoints(place.waiting_job(seed=77, steps=STEPS), FOLDER, 10), "--resume"), "taken")
+
+        whole = command("check", FOLDER)
+        require(whole.count(", whole") == len(steps_there(server)), whole)
+        command("export", f"{FOLDER}/step-{steps_there(server)[0]:09}", place.path("exported"))
+        require(os.path.getsize(place.path("exported/model.safetensors")) > 100000, "no model")
+        # Nothing is left of what was tried.
+        require(not [key for key in server.objects if ".probe" in key] and not server.uploads, "something is left")
+
+
+
+def a_store_that_does_wrong_costs_warnings_and_no_step(place):
+    with serving() as server, using(server, place):
+        job = endless(place)
+        run = place.run(job, "--workers", 2)
+        wait_until(lambda: run.events("checkpoint"), "a checkpoint")
+        for fault in ("503", "reset", "cut", "error200", "507", "403", "silence"):
+            server.fault = lambda method, name, fault=fault: fault
+            wait_until(lambda: server.requests[-1][2] == fault, f"a request that is answered with {fault}")
+            run.wait_for_step(run.steps() + 30)
+            if fault == "403":
+                wait_until(lambda: [w for w in run.events("warning") if "the store answers 403 AccessDenied: as told; s3://" in w["text"]],
+                           "a warning")
+            server.fault = lambda method, name: None
+            server.awake.set()
+            there = len(run.events("checkpoint"))
+            wait_until(lambda: len(run.events("checkpoint")) > there, f"a checkpoint after {fault}")
+            server.awake.clear()
+        require(not run.workers("lost") and not run.workers("fenced"), "a worker was left out")
+        whole = command("check", FOLDER)
+        require(whole.count(", whole") == len(whole.strip().split("\n")), whole)
+        server.fault = lambda method, name: "silence"
+        run.process.send_signal(signal.SIGINT)
+        run.process.wait(170)
+        same_so_far(place, run, place.waiting_job(steps=STEPS, schedule_steps=400))
+
+
+def what_keeps_a_run_from_beginning_is_one_line(place):
+    with serving() as server:
+        job = endless(place)
+        for expected, changed in (
+                ("the store answers 403 SignatureDoesNotMatch", {"AWS_SECRET_ACCESS_KEY": "another"}),
+                ("the store answers 403 InvalidAccessKeyId", {"AWS_ACCESS_KEY_ID": "another"}),
+                ("the store answers 400 AuthorizationHeaderMalformed", {"AWS_REGION": "eu-test-2"}),
+                ("only one is set", {"AWS_SECRET_ACCESS_KEY": ""}),
+                ("there is no access key for s3://", {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}),
+                ("there is no profile x, which AWS_PROFILE names", {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_PROFILE": "x"}),
+                ("expected the store's address as http://HOST:PORT", {"AWS_ENDPOINT_URL_S3": "ftp://x"}),
+                ("Failed to connect", {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"})):
+            with using(server, place, **changed):
+                line = refused(place, job)
+                require(expected in line and "another" not in line, f"expected {expected!r}: {line}")
+        with using(server, place):
+            line = refused(place, job, "--checkpoints", "s3://no-such-bucket/x")
+            require("404 NoSuchBucket" in line and "s3://no-such-bucket" in line, line)
+            require("s3://BUCKET/PREFIX" in refused(place, job, "--checkpoints", "s3://A/x"), "no bucket is taken")
+
+
+def a_key_that_ends_is_asked_for_again(place):
+    with serving() as server:
+        server.keys = {"ONE": ("first", "token 1")}
+        home = server.environment(place.folder)
+        server.key_lasts = 100  # so near its end that it is renewed for each request
+        machine = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SESSION_TOKEN": "", "HOME": home["HOME"],
+                   "AWS_EC2_METADATA_DISABLED": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}
+        with using(server, place, **machine):
+            run = place.run(endless(place), "--workers", 1)
+            wait_until(lambda: run.events("checkpoint"), "a checkpoint")
+            server.keys = {"TWO": ("second", "token 2")}
+            server.expired.add("ONE")
+            there = len(run.events("checkpoint"))
+            wait_until(lambda: len(run.events("checkpoint")) > there + 1, "checkpoints with the second key")
+            require(server.asked_for_key > 2, "the key was not asked for again")
+            run.process.send_signal(signal.SIGINT)
+            run.end(code=130)
+
+        profile = place.path("profile")
+
+        def write(access):
+            with open(profile + ".new", "w") as file:
+                secret, token = server.keys[access]
+                file.write(f"[other]\naws_access_key_id = no\n[mine]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n"
+                           f"aws_session_token = {token}\n")
+            os.rename(profile + ".new", profile)
+
+        write("TWO")
+        with using(server, place, **{**machine, "AWS_EC2_METADATA_DISABLED": "true", "AWS_SHARED_CREDENTIALS_FILE": profile,
+                                     "AWS_PROFILE": "mine"}):
+            server.objects.clear()
+            run = place.run(endless(place), "--workers", 1)
+            wait_until(lambda: run.events("checkpoint"), "a checkpoint")
+            server.keys["THREE"] = ("third", "token 3")
+            write("THREE")
+            del server.keys["TWO"]
+            server.expired.add("TWO")
+            there = len(run.events("checkpoint"))
+            wait_until(lambda: len(run.events("checkpoint")) > there + 1, "checkpoints with the third key")
+            require(not run.events("warning"), run.text())
+            run.process.send_signal(signal.SIGINT)
+            run.end(code=130)
+
+
+def a_large_shard_is_put_in_parts_and_a_damaged_one_is_not_believed(place):
+    with serving() as server, using(server, place):
+        def large(path):
+            with open(path) as file:
+                text = file.read()
+            require(text.count("parameters = 30_000") == 1, text)
+            with open(path, "w") as file:
+                file.write(text.replace("parameters = 30_000", "parameters = 7_000_000"))
+            return path
+
+        changes = dict(schedule_steps=400, steps=STEPS, micro_batches=2)
+        job = with_checkpoints(large(place.waiting_job(**changes)), FOLDER, 5)
+        first = place.run(job, "--workers", 1)
+        wait_until(lambda: len(first.events("checkpoint")) >= 2, "two checkpoints")
+        killed_with_everything(first)
+        newer = steps_there(server)[-1]
+        sizes = [len(data) for key, data in server.objects.items() if "shard-" in key]
+        require(sizes and min(sizes) > 64 << 20, f"shards of {sizes} bytes")
+        shard = next(key for key in server.objects if f"step-{newer:09}/shard-" in key)
+        data = bytearray(server.objects[shard])
+        data[len(data) // 2] ^= 1
+        server.objects[shard] = bytes(data)
+        require(f"checkpoint of step {newer}: " in command("check", FOLDER, code=1), "not found")
+        steps = newer + 2
+        quiet = place.quiet(large(place.waiting_job(**changes | {"steps": steps})))
+        second = place.run(job, "--workers", 2, "--resume", "--steps", steps)
+        require(second.digest() == quiet.digest(), f"digest {second.digest()}, undisturbed {quiet.digest()}")
+        require("is damaged: segment" in second.text(), second.text())
+
+
+def a_store_that_is_away_does_not_make_a_run_go_on_from_an_older_checkpoint(place):
+    with serving() as server, using(server, place):
+        job = endless(place)
+        first = place.run(job, "--workers", 1)
+        wait_until(lambda: len(first.events("checkpoint")) >= 2, "two checkpoints")
+        killed_with_everything(first)
+        newest = f"step-{steps_there(server)[-1]:09}/manifest.json"
+        for method in ("GET", "HEAD"):
+            server.fault = lambda asked, name, method=method: "503" if asked == method and name.endswith(newest) else None
+            line = refused(place, job, "--resume")
+            require("the store answers 503" in line, line)
+
+
+main(everything_is_lost_but_the_store_and_the_job_goes_on, a_store_that_does_wrong_costs_warnings_and_no_step,
+     what_keeps_a_run_from_beginning_is_one_line, a_key_that_ends_is_asked_for_again,
+     a_large_shard_is_put_in_parts_and_a_damaged_one_is_not_believed,
+     a_store_that_is_away_does_not_make_a_run_go_on_from_an_older_checkpoint)
