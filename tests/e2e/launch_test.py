@@ -8,9 +8,12 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
+from unittest import mock
 
 from harness import LEFT, STARLING, Skipped, children_of, main, processes_naming, require, wait_until
 from ports import free_port
+from scripts import HEAD, PATHS, written
 
 STEPS = 600  # who is told to leave at step 10 has left before the end
 WAIT_MS = 600000
@@ -100,6 +103,45 @@ def slurms_scripts_lead_to_the_model_and_put_who_has_left_back(place):
     wait_until(lambda: len(job.workers("joined")) == 4, "worker 1 is back")
     require(job.text("requeued") == "requeue 7_1\n", job.text("requeued"))
     job.ends_as_an_undisturbed_run([f"worker-{n}/model.safetensors" for n in range(3)])
+
+
+def a_script_is_launched_as_a_job_file_is(place):
+    script = written(place, "nets/train.py", HEAD + """
+def slowly(net, batch):
+    import time
+    time.sleep(0.004)
+    return loss(net, batch)
+
+if __name__ == "__main__":
+    here = os.path.dirname(os.path.abspath(__file__))
+    train(slowly, steps=int(sys.argv[1]), checkpoint=os.path.join(here, "kept"), checkpoint_every=20)
+""")
+    bin = place.path("python's bin")
+    os.mkdir(bin)
+    os.symlink(sys.executable, os.path.join(bin, "python3"))
+    job = Launched(place, "slurm", SLURM)
+    job.job = script
+    with mock.patch.dict(os.environ, {"PYTHONPATH": os.pathsep.join(PATHS), "PATH": f"{bin}:{os.environ['PATH']}"}):
+        job.launch("--workers", 3, "--at", f"localhost:{free_port()}", "--submit", "--", STEPS)
+        require(f"export STARLING_PYTHON='{bin}/python3'".replace("n's", "n'\\''s") in job.text("workers.sbatch"), job.text("workers.sbatch"))
+        wait_until(lambda: any(len(epoch["members"]) == 3 for epoch in job.events("epoch")), "an epoch of three workers")
+        leaver = next(event for event in job.workers("joined") if event["name"] == "worker-1")
+        os.kill(leaver["pid"], signal.SIGTERM)
+        wait_until(lambda: job.text("requeued") == "requeue 7_1\n", "worker 1 is put back")
+        wait_until(lambda: job.events("done"), "the end of the job")
+        wait_until(lambda: not processes_naming(place.folder), "all processes end")
+        require(any(step["world"] == 3 for step in job.events("step")[-100:]), "worker 1 is not back")
+        quiet = place.run(script, "--workers", 1, "--checkpoints", place.path("others"), "--", STEPS)
+        require(quiet.digest() == job.events("done")[0]["digest"], "another digest than that of an undisturbed run")
+    with mock.patch.dict(os.environ, {"PYTHONPATH": os.pathsep.join(PATHS)}):
+        pods = Launched(place, "kubernetes", {})
+        pods.job = script
+        pods.launch("--workers", 3, "--image", "registry.example/starling:1", "--volume", "training:/training", "--", STEPS)
+        require('script = "/training/train.py"' in pods.text("job.toml"), pods.text("job.toml"))
+        units = Launched(place, "systemd", {})
+        units.job = script
+        units.launch("--workers", 3, "--at", "10.0.0.1:7000", "--program", STARLING, "--", STEPS)
+        require("STARLING_PYTHON=" in units.text("starling-worker@.service"), units.text("starling-worker@.service"))
 
 
 class Unit:
@@ -204,6 +246,6 @@ def what_is_there_is_not_written_over_and_what_fails_leaves_nothing(place):
     require(os.stat(os.path.join(job.out, "keys")).st_mode & 0o777 == 0o700, "others can look into the folder of keys")
 
 
-main(slurms_scripts_lead_to_the_model_and_put_who_has_left_back,
+main(slurms_scripts_lead_to_the_model_and_put_who_has_left_back, a_script_is_launched_as_a_job_file_is,
      systemds_units_lead_to_the_model_and_begin_again_as_they_say, systemd_knows_every_line_of_its_units,
      what_is_there_is_not_written_over_and_what_fails_leaves_nothing)

@@ -17,7 +17,8 @@ namespace starling::tools {
 struct LaunchPlan {
   std::string program = "starling";  // found by PATH where the job runs
   std::string name;                  // of the job on the engine
-  std::string job_file;              // absolute
+  std::string job_file;              // absolute; empty: a script has described the job
+  std::string python;  // of a script's processes; empty: the job has no script, or as there
   Job job;
   std::vector<Address> coordinators;  // where each one listens, in the order of the keys
   std::uint32_t workers = 1;          // asked of the engine

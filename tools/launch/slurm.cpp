@@ -38,7 +38,7 @@ constexpr const char* kWorkers = R"(#!/bin/bash
 [ -e workers.sbatch ] || { echo "workers.sbatch is to be typed in its own folder, this is $PWD" >&2; exit 2; }
 mkdir -p worker-$SLURM_ARRAY_TASK_ID && cd worker-$SLURM_ARRAY_TASK_ID || exit
 # srun: what Slurm takes away is told, with SIGTERM, to what srun has started, and to this script too late.
-srun {{program}} worker --join ../keys/worker-$SLURM_ARRAY_TASK_ID.token \
+{{python}}srun {{program}} worker --join ../keys/worker-$SLURM_ARRAY_TASK_ID.token \
     {{data}}--threads {{threads}} --notice {{notice}} --wait {{wait}}
 code=$?
 # 143: the worker has left, as it was told to, and for Slurm it has ended. It is put back into the queue by the
@@ -91,6 +91,7 @@ Result<> check(const LaunchPlan& plan) {
     }
   STARLING_TRY(check_line("the job file's path", plan.job_file));
   STARLING_TRY(check_line("--program", plan.program));
+  STARLING_TRY(check_line("the path of Python", plan.python));
   return check_line("--data", plan.data);
 }
 
@@ -105,7 +106,9 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
   Fields fields{
       {"name", plan.name},
       {"program", shell_word(plan.program)},
-      {"job", shell_word(plan.job_file)},
+      {"job", plan.job_file.empty() ? "job.toml" : shell_word(plan.job_file)},
+      {"python",
+       plan.python.empty() ? "" : "export STARLING_PYTHON=" + shell_word(plan.python) + "\n"},
       {"peers", addresses(plan)},
       {"wait", std::to_string(wait_s(plan.job))},
       {"min_workers", std::to_string(plan.min_workers)},
@@ -143,6 +146,7 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
   launch.files.push_back(
       {"workers.sbatch", fill(kWorkers, with({{"partition", partition_line(plan.partition)}}))});
   launch.start.push_back("sbatch workers.sbatch");
+  if (plan.job_file.empty()) launch.files.push_back({"job.toml", format_job(plan.job)});
   launch.files.push_back({"README.md", fill(kReadme, with({{"start", code_block(launch.start)},
                                                            {"out", of_coordinator("out", 0)}}))});
   return launch;

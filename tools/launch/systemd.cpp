@@ -46,7 +46,7 @@ StartLimitBurst=20
 User=starling
 StateDirectory=starling/worker-%i
 WorkingDirectory=/var/lib/starling/worker-%i
-ExecStart={{program}} worker --join /etc/starling/worker-%i.token {{data}}--threads {{threads}} --notice {{notice}} --wait {{wait}}
+{{python}}ExecStart={{program}} worker --join /etc/starling/worker-%i.token {{data}}--threads {{threads}} --notice {{notice}} --wait {{wait}}
 # SIGTERM announces its leave, for which it has {{notice}} seconds; it ends with 143 then, and stays away.
 KillMode=mixed
 TimeoutStopSec={{stop}}
@@ -65,7 +65,7 @@ constexpr const char* kReadme = R"(# The job {{name}} with systemd
 Written by `starling launch systemd`. Each machine needs `{{program}}`, a user for it (`useradd --system starling`), and,
 below `/etc/starling`, the files of what runs there. As root, with the files copied to the machine's working folder:
 {{coordinators}}
-Copy to a machine no more than it needs: the files of `keys` let in whoever has them. A machine with worker 3, which needs `starling-worker@.service`, `worker-3.token` of the folder `keys`, and the data:
+Copy to a machine no more than it needs: the files of `keys` let in whoever has them. A machine with worker 3, which needs `starling-worker@.service`, `worker-3.token` of the folder `keys`, and the data{{script}}:
 
     install -D -m 600 -o starling worker-3.token /etc/starling/worker-3.token
     install -m 644 starling-worker@.service /etc/systemd/system
@@ -102,6 +102,7 @@ Result<> check(const LaunchPlan& plan) {
   if (!plan.program.starts_with('/'))
     return Error(Code::kBadInput,
                  "--program must be an absolute path for systemd, is " + plan.program);
+  STARLING_TRY(check_line("the path of Python", plan.python));
   return check_line("--data", plan.data);
 }
 
@@ -123,6 +124,12 @@ Result<Launch> systemd_files(const LaunchPlan& plan) {
   Fields fields{
       {"name", plan.name},
       {"program", systemd_word(plan.program)},
+      {"python", plan.python.empty()
+                     ? ""
+                     : "Environment=" + systemd_word("STARLING_PYTHON=" + plan.python) + "\n"},
+      {"script", plan.python.empty()
+                     ? ""
+                     : ", the script with what lies beside it, and Python where they are here"},
       {"data", plan.data.empty() ? "" : "--data " + systemd_word(plan.data) + " "},
       {"threads", std::to_string(plan.threads ? plan.threads : 1)},
       {"notice", std::to_string(plan.notice_s)},

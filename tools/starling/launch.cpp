@@ -10,12 +10,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 #include <vector>
 
 #include "core/base/join_token.h"
 #include "core/base/keys.h"
 #include "core/base/named_path.h"
 #include "core/base/s3_place.h"
+#include "core/job/script_words.h"
 #include "tools/launch/plan.h"
 #include "tools/launch/text.h"
 #include "tools/starling/exit.h"
@@ -29,6 +31,8 @@ namespace fs = std::filesystem;
 
 // Slurm kills after 30 s where nobody has said otherwise, and the script has lines behind the worker's.
 constexpr std::uint32_t kSlurmNoticeS = 20;
+// A day in a queue, and a quarter of an hour for a coordinator whose node is gone.
+constexpr std::uint64_t kScriptStartMs = 86'400'000, kScriptCoordinatorMs = 900'000;
 constexpr std::uint32_t kCopied = 2;  // workers with which all state is there twice
 
 Error bad(std::string text) {
@@ -139,16 +143,18 @@ Result<> put_coordinators(const LaunchCommand& command, LaunchPlan& plan) {
   return ok();
 }
 
-// Returns where pods have a path of this machine: what lies below the job file's folder lies as far
-// below that of the volume. Errors: kBadInput  it lies elsewhere.
+// Returns where pods have a path of this machine: what lies below the folder of the job file, or of the
+// script that has described the job, lies as far below that of the volume. Errors: kBadInput  it lies elsewhere.
 Result<std::string> in_pods(const char* key, const std::string& path, const LaunchPlan& plan) {
   std::error_code error;
-  const fs::path folder = fs::weakly_canonical(fs::path(plan.job_file).parent_path(), error);
+  const auto* const python = std::get_if<PythonSpec>(&plan.job.model);
+  const fs::path file = plan.job_file.empty() && python ? python->script : plan.job_file;
+  const fs::path folder = fs::weakly_canonical(file.parent_path(), error);
   const fs::path below = fs::weakly_canonical(path, error).lexically_relative(folder);
   if (error || below.empty() || *below.begin() == "..")
     return bad(std::string(key) + " is " + path +
-               ", which pods do not have, expected a path below the job file's folder, " +
-               folder.string());
+               ", which pods do not have, expected a path below the folder of " +
+               file.filename().string() + ", " + folder.string());
   return (fs::path(plan.folder) / below).lexically_normal().string();
 }
 
@@ -188,13 +194,31 @@ Result<> put_pods(const LaunchCommand& command, LaunchPlan& plan) {
   return ok();
 }
 
+// Returns the Python that runs scripts here: an environment's has what they import.
+std::string python_here() {
+  const char* const named = std::getenv("STARLING_PYTHON");
+  const std::string python = named != nullptr && *named != '\0' ? named : "python3";
+  std::error_code error;
+  if (python.find('/') != std::string::npos) return fs::absolute(python, error).string();
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const fs::path found = fs::absolute(fs::path(folder.empty() ? "." : folder) / python, error);
+    if (::access(found.c_str(), X_OK) == 0 && fs::is_regular_file(found, error))
+      return found.string();
+  }
+  return {};
+}
+
 Result<LaunchPlan> plan_of(const LaunchCommand& command) {
-  if (command.job.ends_with(".py"))
-    return bad("launch takes a job file, and STARLING_WRITE_JOB=job.toml python " + command.job +
-               " writes that of the script");
   LaunchPlan plan;
   STARLING_TRY(job, load_job(command.job));
   STARLING_TRY(check_names(job, command.job));
+  const bool described = is_described_by_script(command.job);
+  if (described) {  // no file of a person's says how long the job waits
+    job.start_timeout_ms = std::max(job.start_timeout_ms, kScriptStartMs);
+    job.coordinator_timeout_ms = std::max(job.coordinator_timeout_ms, kScriptCoordinatorMs);
+  }
   if (auto patient = check_patience(job); !patient)
     return std::move(patient).error().in(command.job);
   if (!command.program.empty()) plan.program = command.program;
@@ -202,8 +226,10 @@ Result<LaunchPlan> plan_of(const LaunchCommand& command) {
     plan.program = "/usr/local/bin/" + plan.program;
   plan.name = command.name.empty() ? job.name : command.name;
   std::error_code error;
-  plan.job_file = named_path(command.job, error);
+  if (!described) plan.job_file = named_path(command.job, error);
   plan.job = std::move(job);
+  if (kind_of(plan.job.model).is_script && command.engine != "kubernetes")
+    plan.python = python_here();
   plan.workers = command.workers;
   plan.min_workers = command.min_workers ? command.min_workers : std::min(kCopied, command.workers);
   if (plan.min_workers > plan.workers)
@@ -343,7 +369,7 @@ void add_launch(CLI::App& app, LaunchCommand& o) {
   sub->add_option("engine", o.engine, "what starts the processes")
       ->required()
       ->check(CLI::IsMember(engines));
-  sub->add_option("job", o.job, "job file (TOML)")->required();
+  sub->add_option("job", o.job, "job file (TOML), or a Python script")->required();
   sub->add_option("-w,--workers", o.workers, "workers to ask the engine for")
       ->check(CLI::Range(1, 4096))
       ->required();

@@ -108,8 +108,9 @@ int command(int argc, char** argv, const Registry& registry) {
   replay_options.named = replay_options.job;
   chaos_options.arguments = replay_options.arguments = worker_options.arguments = of_script;
   ScriptJobs scripts(std::move(of_script));
-  for (std::string* job : {&run_options.job, &chaos_options.job, &replay_options.job,
-                           &coordinator_options.job, &worker_options.job, &check_options.file})
+  for (std::string* job :
+       {&run_options.job, &chaos_options.job, &replay_options.job, &coordinator_options.job,
+        &worker_options.job, &launch_options.job, &check_options.file})
     if (auto written = scripts.take(*job); !written) return fail(written.error());
   if (auto given = scripts.given(worker_options.script); !given) return fail(given.error());
   const std::string chosen = app.get_subcommands().front()->get_name();
