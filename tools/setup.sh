@@ -8,7 +8,7 @@ usage() {
 Usage: tools/setup.sh [--check] [--engines] [--help]
 
 Installs the Debian 12 packages that Starling is built with (needs root, or sudo).
-  --engines  what tests/engines runs beside, Slurm, and what tells whether units of systemd are well-formed
+  --engines  what tests/engines runs beside, Slurm and Prometheus, and what tells whether units of systemd are well-formed
   --check   only say what is missing; exit code 1 if something is
 TEXT
 }
@@ -35,7 +35,7 @@ check_only=false
 for argument in "$@"; do
   case "$argument" in
     --check) check_only=true ;;
-    --engines) packages=(slurm-wlm slurmctld slurmd slurm-client munge systemd) ;;
+    --engines) packages=(slurm-wlm slurmctld slurmd slurm-client munge systemd prometheus) ;;
     -h | --help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument '$argument'; --help lists them" >&2; exit 2 ;;
   esac

@@ -1,11 +1,11 @@
-// Goal: a sink, say of metrics, is one file and one line, and has each written event once.
+// Goal: a sink, as metrics are, is one file and one line, and has each written event once.
 
 #include <doctest/doctest.h>
 
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -13,6 +13,7 @@
 
 #include "core/observe/events.h"
 #include "core/observe/loss_curve.h"
+#include "core/observe/metrics.h"
 #include "tests/core/observe_helpers.h"
 
 namespace starling {
@@ -28,45 +29,36 @@ event::StepPassed step_of(Version version, double loss) {
   return {{version, loss, 1, 20, false, 7}, kEpoch, 2, 1.5};
 }
 
-// A whole sink: gauges and counters as Prometheus reads them.
-class Prometheus : public EventSink {
- public:
-  void on(const Event& event) override {
-    values_["starling_events_total{kind=\"" + std::string(kind_of(event)) + "\"}"] += 1;
-    const auto* step = std::get_if<event::StepPassed>(&event);
-    if (step == nullptr) return;
-    values_["starling_loss"] = step->record.loss;
-    values_["starling_tokens_total"] += static_cast<double>(step->record.tokens);
-    values_["starling_workers"] = step->world;
-  }
-  std::string text() const {
-    std::ostringstream out;
-    for (const auto& [name, value] : values_) out << name << " " << value << "\n";
-    return out.str();
-  }
-
- private:
-  std::map<std::string, double> values_;
-};
+// The lines of the metrics that are named so.
+std::string lines_of(const Metrics& metrics, std::initializer_list<std::string> names) {
+  std::istringstream in(metrics.text(MetricsFormat::kPrometheus, 0));
+  std::string found;
+  for (std::string line; std::getline(in, line);)
+    for (const std::string& name : names)
+      if (line.starts_with(name)) found += line + "\n";
+  return found;
+}
 
 }  // namespace
 
 TEST_CASE("sinks: each event once, as the file has them, also if members tell it twice") {
   const Folder folder;
   const auto writer = EventWriter::open(folder.path()).value();
-  const Prometheus& metrics = writer->add(std::make_unique<Prometheus>());
+  const Metrics& metrics = writer->add(std::make_unique<Metrics>(Job()));
   REQUIRE(writer->start(start_of(load_job("examples/mlp/digits.toml").value())));
   for (const Version version : {Version{0}, Version{0}, Version{1}, Version{0}})
     REQUIRE(writer->write(step_of(version, 4.0 - 0.5 * static_cast<double>(version))));
   REQUIRE(writer->write(event::Done{2, {1, 2}, 3.5}));
   REQUIRE(writer->write(event::Warning{"after the end"}));
-  CHECK(metrics.text() ==
-        "starling_events_total{kind=\"done\"} 1\n"
-        "starling_events_total{kind=\"start\"} 1\n"
-        "starling_events_total{kind=\"step\"} 2\n"
-        "starling_loss 3.5\n"
+  CHECK(lines_of(metrics,
+                 {"starling_steps_total", "starling_loss", "starling_tokens", "starling_workers",
+                  "starling_warnings", "starling_state{state=\"done\"}"}) ==
+        "starling_steps_total 2\n"
         "starling_tokens_total 40\n"
-        "starling_workers 2\n");
+        "starling_loss 3.5\n"
+        "starling_workers 2\n"
+        "starling_warnings_total 0\n"
+        "starling_state{state=\"done\"} 1\n");
 }
 
 TEST_CASE("sinks: what a file that is gone on with has already is not told again") {
@@ -81,16 +73,14 @@ TEST_CASE("sinks: what a file that is gone on with has already is not told again
     REQUIRE(writer->write(step_of(0, 4)));
   }
   const auto writer = EventWriter::open(folder.path(), owner).value();
-  const Prometheus& metrics = writer->add(std::make_unique<Prometheus>());
+  const Metrics& metrics = writer->add(std::make_unique<Metrics>(Job()));
   REQUIRE(writer->start(started));
   REQUIRE(writer->write(step_of(0, 4)));
   REQUIRE(writer->write(step_of(1, 3)));
-  CHECK(metrics.text() ==
-        "starling_events_total{kind=\"continued\"} 1\n"
-        "starling_events_total{kind=\"step\"} 1\n"
-        "starling_loss 3\n"
+  CHECK(lines_of(metrics, {"starling_steps_total", "starling_loss", "starling_tokens"}) ==
+        "starling_steps_total 1\n"
         "starling_tokens_total 20\n"
-        "starling_workers 2\n");
+        "starling_loss 3\n");
 }
 
 TEST_CASE("curve: losses in order, and an epoch where it begins") {

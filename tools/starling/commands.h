@@ -37,7 +37,8 @@ struct RunOptions {
   std::string checkpoints;  // folder, instead of the job file's
   actors::TransportChoice transport = actors::TransportChoice::kAuto;
   std::string log = "warn";
-  std::string again;  // the command line that goes on from a checkpoint of this one, for people
+  std::string again;    // the command line that goes on from a checkpoint of this one, for people
+  std::string metrics;  // port, or host:port, where they are served; empty: nowhere
 };
 int run(RunOptions options);
 
@@ -84,7 +85,8 @@ struct CoordinatorCommand {
   std::string log = "warn";
   bool first = false;  // --new: the group begins, and this member has never run
   bool resume = false;
-  bool child = false;  // started by `run`: event lines go to stdout, ends with its parent
+  bool child = false;   // started by `run`: event lines go to stdout, ends with its parent
+  std::string metrics;  // port, or host:port, where they are served; empty: nowhere
 };
 int coordinator(CoordinatorCommand command);
 

@@ -311,6 +311,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
                    (void)skips.take(event);
                  }));
     const LossCurve* const curve = command.child ? nullptr : &add_sinks(*events, std::move(told));
+    STARLING_TRY(served, serve_metrics(*events, job, command.metrics));
     // A group takes the folder when it begins, and no coordinator that comes back does.
     if (command.first && !command.child) {
       STARLING_TRY(take_folder(job, run, {}));
@@ -329,7 +330,8 @@ Result<int> coordinate(const CoordinatorCommand& command) {
       follower.show_warning(remark);
     }
     follower.say(command.name + " listens at port " + std::to_string(coordinator.port) +
-                 ", events go to " + events->path());
+                 ", events go to " + events->path() +
+                 (served ? ", metrics are at " + served->url() : ""));
     auto code = follower.follow(inbox, coordinator.actor, keys);
     follower.finish();
     // The last to do, as the claim of `run`: a coordinator that only goes away may come back.

@@ -26,8 +26,8 @@ using namespace starling::tools;
 // Finds an address that was given for a path of this machine; empty: there is none.
 std::string address_for_a_path(const CLI::App& sub) {
   static constexpr const char* kAddresses[] = {
-      "--join",  "--host",   "--listen",   "--at",      "--advertise",
-      "--peers", "--attach", "--metadata", "--command", "--failure-domain"};
+      "--join",   "--host",     "--listen",  "--at",      "--advertise",     "--peers",
+      "--attach", "--metadata", "--metrics", "--command", "--failure-domain"};
   static constexpr const char* kStores[] = {"--checkpoints", "file",
                                             "checkpoint"};  // s3://BUCKET/PREFIX
   for (const CLI::Option* option : sub.get_options()) {

@@ -65,6 +65,8 @@ class Run {
   }
 
   Result<int> go() {
+    STARLING_TRY(served, serve_metrics(*run_.events, run_.job, options_.metrics));
+    metrics_ = std::move(served);
     CoordinatorsOptions coordinators;
     coordinators.job = run_.job;
     coordinators.layout = run_.layout;
@@ -102,6 +104,7 @@ class Run {
                      : "goes on from the checkpoint of step " + std::to_string(from) + " in ") +
           run_.job.checkpoint.dir);
     for (const std::string& note : run_.notes) spectator_.say(note);
+    if (metrics_) spectator_.say("metrics are at " + metrics_->url());
     spectator_.say(std::to_string(started_here()) + (started_here() == 1 ? " worker" : " workers") +
                    " of " + std::to_string(options_.workers) +
                    " begin here; training begins when " +
@@ -429,6 +432,7 @@ class Run {
   const RunOptions options_;
   PreparedRun run_;
   const LossCurve& curve_;
+  std::unique_ptr<MetricsServer> metrics_;  // null: none are asked for
   Spectator spectator_;
   Children children_;  // before its users: it outlives them
   std::unique_ptr<Coordinators> coordinators_;

@@ -6,6 +6,8 @@
 
 #include "core/observe/events.h"
 #include "core/observe/loss_curve.h"
+#include "core/observe/metrics.h"
+#include "tools/starling/metrics_server.h"
 
 namespace starling::tools {
 
@@ -14,6 +16,14 @@ namespace starling::tools {
 inline const LossCurve& add_sinks(
     EventWriter& events, std::unique_ptr<LossCurve> curve = std::make_unique<LossCurve>()) {
   return events.add(std::move(curve));
+}
+
+// Adds metrics, and serves them at `address`; it is empty: does neither, and returns null. The server must end before
+// `events`. Errors: as MetricsServer::make().
+inline Result<std::unique_ptr<MetricsServer>> serve_metrics(EventWriter& events, const Job& job,
+                                                            const std::string& address) {
+  if (address.empty()) return std::unique_ptr<MetricsServer>();
+  return MetricsServer::make(address, events.add(std::make_unique<Metrics>(job)));
 }
 
 }  // namespace starling::tools

@@ -8,6 +8,13 @@
 namespace starling::tools {
 namespace {
 
+void add_metrics(CLI::App* sub, std::string& address) {
+  sub->add_option("--metrics", address,
+                  "serve metrics for Prometheus: a port of 127.0.0.1, or HOST:PORT; port 0 takes "
+                  "any (default: none)")
+      ->type_name("ADDRESS");
+}
+
 void add_transport(CLI::App* sub, starling::actors::TransportChoice& choice) {
   using enum starling::actors::TransportChoice;
   const auto choose = [&choice](const std::string& name) {
@@ -107,7 +114,9 @@ void add_run(CLI::App& app, RunOptions& o) {
                   "way before they had worked at ten steps; 0: none is")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
-  sub->add_option("--checkpoints", o.checkpoints, "folder, instead of the job file's");
+  sub->add_option("--checkpoints", o.checkpoints,
+                  "folder or s3://BUCKET/PREFIX, instead of the job file's");
+  add_metrics(sub, o.metrics);
   add_transport(sub, o.transport);
   add_log(sub, o);
 }
@@ -217,6 +226,7 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
                   "folder for events.jsonl and loss.svg (default: the state folder)");
   sub->add_flag("--resume", o.resume,
                 "a job that begins here goes on from the newest complete checkpoint");
+  add_metrics(sub, o.metrics);
   sub->add_flag("--child", o.child)->group("");
   add_log(sub, o);
 }

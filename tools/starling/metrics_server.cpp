@@ -1,0 +1,159 @@
+#include "tools/starling/metrics_server.h"
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "core/base/address.h"
+#include "tools/starling/group.h"
+
+namespace starling::tools {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{5};  // for a request, and for its answer to be taken
+constexpr std::uint32_t kHeaderBytesMax = 8 * 1024;
+constexpr int kConnectionsMax = 16;
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// One request and its answer. It owns itself by what is under way.
+struct Connection : std::enable_shared_from_this<Connection> {
+  Connection(asio::ip::tcp::socket socket, const Metrics& of, int& count)
+      : stream(std::move(socket)), metrics(of), open(count) {
+    ++open;
+  }
+  ~Connection() { --open; }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void begin() {
+    parser.header_limit(kHeaderBytesMax);
+    parser.body_limit(0);
+    stream.expires_after(kPatience);
+    http::async_read_header(stream, buffer, parser,
+                            [self = shared_from_this()](error_code error, std::size_t) {
+                              if (!error) self->answer();
+                            });
+  }
+
+  void answer() {
+    const auto& request = parser.get();
+    const auto as_text = [](auto view) { return std::string(view.data(), view.size()); };
+    const std::string target = as_text(request.target());
+    reply.set(http::field::content_type, content_type(MetricsFormat::kPrometheus));
+    if (request.method() != http::verb::get && request.method() != http::verb::head) {
+      reply.result(http::status::method_not_allowed);
+      reply.set(http::field::allow, "GET, HEAD");
+    } else if (target == "/metrics" || target.starts_with("/metrics?")) {
+      const bool open_format =
+          as_text(request[http::field::accept]).find("application/openmetrics-text") !=
+          std::string::npos;
+      const auto format = open_format ? MetricsFormat::kOpenMetrics : MetricsFormat::kPrometheus;
+      reply.set(http::field::content_type, content_type(format));
+      reply.body() = metrics.text(format, unix_time());
+    } else if (target == "/healthz") {
+      reply.body() = "ok\n";
+    } else {
+      reply.result(http::status::not_found);
+      reply.body() = "metrics are at /metrics\n";
+    }
+    reply.keep_alive(false);
+    reply.prepare_payload();
+    if (request.method() == http::verb::head) reply.body().clear();
+    stream.expires_after(kPatience);
+    http::async_write(stream, reply, [self = shared_from_this()](error_code, std::size_t) {
+      error_code ignored;
+      self->stream.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    });
+  }
+
+  beast::tcp_stream stream;
+  const Metrics& metrics;
+  int& open;
+  beast::flat_buffer buffer{kHeaderBytesMax};
+  http::request_parser<http::empty_body> parser;
+  http::response<http::string_body> reply;
+};
+
+}  // namespace
+
+struct MetricsServer::Impl {
+  explicit Impl(const Metrics& of) : metrics(of) {}
+
+  // The next connection; those beyond kConnectionsMax are closed at once.
+  void accept() {
+    acceptor.async_accept([this](error_code error, asio::ip::tcp::socket socket) {
+      if (error == asio::error::operation_aborted) return;
+      if (!error && open < kConnectionsMax)
+        std::make_shared<Connection>(std::move(socket), metrics, open)->begin();
+      if (!error) return accept();
+      // No descriptor is left, for now.
+      pause.expires_after(std::chrono::milliseconds(100));
+      pause.async_wait([this](error_code over) {
+        if (!over) accept();
+      });
+    });
+  }
+
+  const Metrics& metrics;
+  int open = 0;  // connections; before `io`, whose end ends them
+  asio::io_context io{1};
+  asio::ip::tcp::acceptor acceptor{io};
+  asio::steady_timer pause{io};
+  std::thread thread;
+};
+
+Result<std::unique_ptr<MetricsServer>> MetricsServer::make(const std::string& address,
+                                                           const Metrics& metrics) {
+  const bool port_alone = address.find_first_not_of("0123456789") == std::string::npos;
+  STARLING_TRY(listen, address_to_listen(port_alone ? "127.0.0.1:" + address : address));
+  STARLING_TRY(numeric, parse_address(listen));
+  auto impl = std::make_unique<Impl>(metrics);
+  error_code error;
+  const auto host = asio::ip::make_address(numeric.host, error);
+  const auto step = [&](auto act) {
+    if (!error) act();
+  };
+  const asio::ip::tcp::endpoint at(host, numeric.port);
+  step([&] { impl->acceptor.open(at.protocol(), error); });
+  step([&] { impl->acceptor.set_option(asio::socket_base::reuse_address(true), error); });
+  step([&] { impl->acceptor.bind(at, error); });
+  step([&] { impl->acceptor.listen(asio::socket_base::max_listen_connections, error); });
+  if (error)
+    return Error(Code::kBadInput,
+                 "cannot listen for --metrics at " + address + ": " + error.message());
+  error_code ignored;
+  numeric.port = impl->acceptor.local_endpoint(ignored).port();
+  impl->accept();
+  impl->thread = std::thread([&io = impl->io] { io.run(); });
+  const std::string url = "http://" + to_string(numeric) + "/metrics";
+  return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl), url));
+}
+
+MetricsServer::MetricsServer(std::unique_ptr<Impl> impl, std::string url)
+    : impl_(std::move(impl)), url_(std::move(url)) {}
+
+MetricsServer::~MetricsServer() {
+  impl_->io.stop();
+  impl_->thread.join();
+}
+
+}  // namespace starling::tools
