@@ -3,17 +3,13 @@
 // thread of its own: storage may be slow, elections may not wait for it.
 
 #include <caf/all.hpp>
-#include <vector>
 
+#include "actors/coordinator/keeper.h"
 #include "actors/messages.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
 
 namespace starling::actors {
-
-struct CheckpointsGone {  // published versions that are not there any more
-  std::vector<Version> versions;
-};
 
 // The actor answers StoreCheckpoint with Stored and TidyCheckpoints with
 // CheckpointsGone, each sent behind the term in which its sender led; stop_atom ends it

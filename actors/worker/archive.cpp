@@ -1,6 +1,8 @@
 #include "actors/worker/archive.h"
 
+#include <chrono>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "core/formats/checkpoint.h"
@@ -27,6 +29,14 @@ class Archive : public caf::event_based_actor {
   }
 
  private:
+  static constexpr int kAgain = 6;
+  static constexpr std::chrono::seconds kPause{5};
+
+  template <class Value>
+  static bool away(const Result<Value>& done) {
+    return !done && done.error().code() == Code::kUnavailable;
+  }
+
   ShardDone write(ShardOrder& order) const {
     ShardDone answer;
     answer.written.version = order.version;
@@ -51,6 +61,11 @@ class Archive : public caf::event_based_actor {
     answer.epoch = order.epoch;
     answer.version = order.version;
     auto loaded = read(order, answer.record);
+    // A store that is away for a minute ends no worker; it is asked with the store's own patience each time.
+    for (int again = 0; again < kAgain && away(loaded); ++again) {
+      std::this_thread::sleep_for(kPause);
+      loaded = read(order, answer.record);
+    }
     if (loaded) {
       answer.states = std::move(loaded).value();
     } else {

@@ -43,12 +43,12 @@ std::string Place::text(const std::string& name) const {
 }
 
 bool is_place(std::string_view text) {
-  return text.starts_with(kScheme);
+  return text.starts_with("s3:") || text.starts_with("S3:");
 }
 
 Result<Place> parse_place(const std::string& text) {
   std::string_view rest = text;
-  if (is_place(rest)) {
+  if (rest.starts_with(kScheme)) {
     rest.remove_prefix(kScheme.size());
     const auto slash = std::min(rest.find('/'), rest.size());
     Place place{std::string(rest.substr(0, slash)), {}};

@@ -18,7 +18,7 @@ struct Place {
   std::string text(const std::string& name = {}) const;
 };
 
-// Whether it begins with s3://.
+// Whether it is meant as one: it begins with s3: (or S3:), also without the two strokes.
 bool is_place(std::string_view text);
 
 // Pure. Errors: kBadInput  it is no address, or one whose objects some stores would take for others.

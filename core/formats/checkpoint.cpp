@@ -188,18 +188,6 @@ std::string fault_of(const Manifest& m) {
   return {};
 }
 
-std::optional<Version> version_of(const std::string& folder) {
-  std::uint64_t version = 0;
-  if (!folder.starts_with(kFolder)) return std::nullopt;
-  const char* begin = folder.data() + kFolder.size();
-  const char* end = folder.data() + folder.size();
-  const auto read = std::from_chars(begin, end, version);
-  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
-  // "step-4" is not ours.
-  return checkpoint_folder(Version(version)) == folder ? std::optional(Version(version))
-                                                       : std::nullopt;
-}
-
 std::string manifest_in(const std::string& folder) {
   return folder + "/" + kManifest;
 }
@@ -211,9 +199,21 @@ Result<> put_manifest(Storage& storage, const Manifest& manifest) {
                      std::span<const ByteView>(&bytes, 1));
 }
 
-void remove(Storage& storage, const std::string& folder) {
-  storage.remove(manifest_in(folder));  // first, so that the rest is no checkpoint
+Result<> remove(Storage& storage, const std::string& folder) {
+  STARLING_TRY(storage.remove(manifest_in(folder)));  // first, so that the rest is no checkpoint
   storage.remove_folder(folder);
+  return ok();
+}
+
+// A version's manifest, if it is one of these jobs'. Errors: it cannot be told.
+Result<std::optional<Manifest>> read_mine(const Storage& storage, Version version,
+                                          const std::vector<std::uint64_t>& mine) {
+  auto manifest = read_manifest(storage, version);
+  if (!manifest && is_damage(manifest.error())) return std::optional<Manifest>();
+  if (!manifest) return std::move(manifest).error();
+  if (std::find(mine.begin(), mine.end(), manifest.value().state_hash) == mine.end())
+    return std::optional<Manifest>();
+  return std::optional(std::move(manifest).value());
 }
 
 }  // namespace
@@ -255,15 +255,31 @@ std::string checkpoint_folder(Version version) {
   return name;
 }
 
+std::optional<Version> checkpoint_version(const std::string& folder) {
+  std::uint64_t version = 0;
+  if (!folder.starts_with(kFolder)) return std::nullopt;
+  const char* begin = folder.data() + kFolder.size();
+  const char* end = folder.data() + folder.size();
+  const auto read = std::from_chars(begin, end, version);
+  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  // "step-4" is not ours.
+  return checkpoint_folder(Version(version)) == folder ? std::optional(Version(version))
+                                                       : std::nullopt;
+}
+
 std::string checkpoint_folder(const std::string& dir, Version version) {
   return (std::filesystem::path(dir) / checkpoint_folder(version)).string();
+}
+
+bool is_damage(const Error& error) {
+  return error.code() == Code::kCorrupt || error.code() == Code::kStale;
 }
 
 Result<std::vector<Version>> list_checkpoints(const Storage& storage) {
   STARLING_TRY(folders, storage.folders());
   std::vector<Version> versions;
   for (const std::string& folder : folders) {
-    const auto version = version_of(folder);
+    const auto version = checkpoint_version(folder);
     if (!version) continue;
     STARLING_TRY(manifest, storage.size(manifest_in(folder)));
     if (manifest) versions.push_back(*version);
@@ -303,21 +319,22 @@ Result<> publish_checkpoint(Storage& storage, const Manifest& manifest) {
   return put_manifest(storage, manifest);
 }
 
-void doubt_checkpoints(Storage& storage, Version from, const std::vector<std::uint64_t>& mine) {
-  auto there = list_checkpoints(storage);
-  if (!there) return;
+Result<> doubt_checkpoints(Storage& storage, Version from, const std::vector<std::uint64_t>& mine) {
+  STARLING_TRY(there, list_checkpoints(storage));
   // The newest first: a run goes on from that one.
-  std::sort(there.value().begin(), there.value().end(), std::greater<>());
-  for (const Version version : there.value()) {
+  std::sort(there.begin(), there.end(), std::greater<>());
+  for (const Version version : there) {
     if (version <= from) continue;
-    auto manifest = read_manifest(storage, version);
-    if (!manifest || manifest.value().checkpoint.doubted_from <= from) continue;
-    if (std::find(mine.begin(), mine.end(), manifest.value().state_hash) == mine.end()) continue;
-    manifest.value().checkpoint.doubted_from = from;
+    STARLING_TRY(manifest, read_mine(storage, version, mine));
+    if (!manifest || manifest->checkpoint.doubted_from <= from) continue;
+    manifest->checkpoint.doubted_from = from;
+    auto marked = put_manifest(storage, *manifest);
+    if (marked) continue;
+    if (marked.error().code() == Code::kUnavailable) return marked;  // it may be marked later
     // On a full disk there is room to remove, and a checkpoint that hides its doubt must not stay.
-    if (!put_manifest(storage, manifest.value()))
-      storage.remove(manifest_in(checkpoint_folder(version)));
+    STARLING_TRY(storage.remove(manifest_in(checkpoint_folder(version))));
   }
+  return ok();
 }
 
 void remove_checkpoints(Storage& storage, Version below, const std::vector<Version>& kept,
@@ -329,7 +346,7 @@ void remove_checkpoints(Storage& storage, Version below, const std::vector<Versi
   if (!folders) return;
   std::vector<std::string> old;
   for (const std::string& folder : folders.value()) {
-    const auto version = version_of(folder);
+    const auto version = checkpoint_version(folder);
     if (!version || *version >= below || in(kept, *version)) continue;
     const auto complete = storage.size(manifest_in(folder));
     if (!complete || complete.value()) {
@@ -341,19 +358,20 @@ void remove_checkpoints(Storage& storage, Version below, const std::vector<Versi
     }
     old.push_back(folder);
   }
-  for (const std::string& folder : old) remove(storage, folder);
+  for (const std::string& folder : old) (void)remove(storage, folder);
 }
 
-void withdraw_checkpoints(Storage& storage, Version above, const std::vector<std::uint64_t>& mine) {
-  const auto there = list_checkpoints(storage);
-  if (!there) return;
-  for (const Version version : there.value()) {
+Result<> withdraw_checkpoints(Storage& storage, Version above,
+                              const std::vector<std::uint64_t>& mine) {
+  STARLING_TRY(there, list_checkpoints(storage));
+  for (const Version version : there) {
     if (version <= above) continue;
-    const auto manifest = read_manifest(storage, version);
+    STARLING_TRY(manifest, read_mine(storage, version, mine));
     if (!manifest) continue;
-    if (std::find(mine.begin(), mine.end(), manifest.value().state_hash) == mine.end()) continue;
-    remove(storage, checkpoint_folder(version));
+    // Shards that the job has written there since, coming there again, stay.
+    STARLING_TRY(storage.remove(manifest_in(checkpoint_folder(version))));
   }
+  return ok();
 }
 
 }  // namespace starling

@@ -11,6 +11,7 @@
 // digest of the version.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,12 +42,18 @@ Result<Manifest> parse_manifest(std::string_view text);
 
 // "step-000000040", in its store.
 std::string checkpoint_folder(Version version);
+// The reverse; none: no version's folder is named so.
+std::optional<Version> checkpoint_version(const std::string& folder);
 // The same below the store's place, for people.
 std::string checkpoint_folder(const std::string& dir, Version version);
 
 // Versions with a manifest, oldest first; whether it can be read is another question.
 // Errors: kBadInput  the store cannot be read. None if it does not exist.
 Result<std::vector<Version>> list_checkpoints(const Storage& storage);
+
+// Whether an error says what a checkpoint holds, and not that it could not be looked at: only of a damaged one,
+// or one of another format, may a reader go on to an older one.
+bool is_damage(const Error& error);
 
 // Errors: kBadInput  it cannot be read; kCorrupt, kStale  as parse_manifest, or it is in the folder
 // of another version.
@@ -57,14 +64,17 @@ Result<Manifest> read_manifest(const Storage& storage, Version version);
 // another job is there, or the manifest cannot be written.
 Result<> publish_checkpoint(Storage& storage, const Manifest& manifest);
 
-// Removes complete checkpoints above version `above` whose manifest has one of these state hashes,
-// as they were computed from other data than the job's. What cannot be read or removed stays.
-void withdraw_checkpoints(Storage& storage, Version above, const std::vector<std::uint64_t>& mine);
+// Removes the manifests of complete checkpoints above version `above` whose manifest has one of these state hashes,
+// as they were computed from other data than the job's. What is damaged stays. Errors: some of them could
+// not be read or removed, and are still there.
+Result<> withdraw_checkpoints(Storage& storage, Version above,
+                              const std::vector<std::uint64_t>& mine);
 
 // Marks complete checkpoints above version `from` whose manifest has one of these state hashes: they are
 // in doubt from that step on, if not from an earlier one. The newest comes first. The manifest of one
-// that cannot be marked is removed, and with it the checkpoint; what cannot be read stays.
-void doubt_checkpoints(Storage& storage, Version from, const std::vector<std::uint64_t>& mine);
+// that cannot be marked is removed, and with it the checkpoint; what is damaged stays. Errors: some of them
+// could not be read, marked or removed, and are there without their doubt.
+Result<> doubt_checkpoints(Storage& storage, Version from, const std::vector<std::uint64_t>& mine);
 
 // Removes the folders of versions below `below` that are not `kept`: those that are not complete,
 // and complete ones while a newer one is kept, so that a process that is out of date does not

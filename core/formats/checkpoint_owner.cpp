@@ -52,8 +52,7 @@ Result<> look_at_newest(const Storage& storage, const CheckpointOwner& mine) {
   STARLING_TRY(versions, list_checkpoints(storage));
   for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
     auto manifest = read_manifest(storage, *version);
-    if (!manifest && manifest.error().code() == Code::kUnavailable)
-      return std::move(manifest).error();
+    if (!manifest && !is_damage(manifest.error())) return std::move(manifest).error();
     if (!manifest) continue;
     if (mine.has(manifest.value().state_hash)) return ok();
     return of_another_job(manifest.value().job,
@@ -87,14 +86,14 @@ Error of_newer_run(const Storage& storage, const CheckpointOwner& owner, const J
 }
 
 // The owner's hashes, if the writer's job and run are the last owner of the store, and no later leader.
-std::optional<std::vector<std::uint64_t>> hashes_if_held(const Storage& storage,
-                                                         const CheckpointWriter& writer) {
-  const auto owner = read_checkpoint_owner(storage);
-  if (!owner || !owner.value() || owner.value()->state_hashes.back() != writer.state_hash)
-    return std::nullopt;
-  if (of_other_run(*owner.value(), writer.run) || owner.value()->term > writer.term)
-    return std::nullopt;
-  return owner.value()->state_hashes;
+// Errors: as read_checkpoint_owner().
+Result<std::optional<std::vector<std::uint64_t>>> hashes_if_held(const Storage& storage,
+                                                                 const CheckpointWriter& writer) {
+  using Hashes = std::optional<std::vector<std::uint64_t>>;
+  STARLING_TRY(owner, read_checkpoint_owner(storage));
+  if (!owner || owner->state_hashes.back() != writer.state_hash) return Hashes();
+  if (of_other_run(*owner, writer.run) || owner->term > writer.term) return Hashes();
+  return Hashes(owner->state_hashes);
 }
 
 // Errors: kBadInput  the owner is another job.
@@ -106,9 +105,7 @@ Result<> same_job(const CheckpointOwner& owner, const CheckpointWriter& writer,
 }
 
 Result<> put_owner(Storage& storage, const CheckpointOwner& owner) {
-  const std::string text = format_checkpoint_owner(owner);
-  const ByteView bytes = as_bytes(std::span<const char>(text));
-  return storage.put(kOwner, std::span<const ByteView>(&bytes, 1));
+  return storage.replace(kOwner, format_checkpoint_owner(owner));
 }
 
 CheckpointOwner first_owner(const CheckpointWriter& writer) {
@@ -336,17 +333,18 @@ Result<> publish_own_checkpoint(Storage& storage, const CheckpointWriter& writer
 
 void remove_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version below,
                             const std::vector<Version>& kept) {
-  if (const auto mine = hashes_if_held(storage, writer))
-    remove_checkpoints(storage, below, kept, *mine);
+  const auto mine = hashes_if_held(storage, writer);
+  if (mine && mine.value()) remove_checkpoints(storage, below, kept, *mine.value());
 }
 
-void withdraw_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version above) {
-  if (const auto mine = hashes_if_held(storage, writer))
-    withdraw_checkpoints(storage, above, *mine);
+Result<> withdraw_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version above) {
+  STARLING_TRY(mine, hashes_if_held(storage, writer));
+  return mine ? withdraw_checkpoints(storage, above, *mine) : Result<>(ok());
 }
 
-void doubt_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version from) {
-  if (const auto mine = hashes_if_held(storage, writer)) doubt_checkpoints(storage, from, *mine);
+Result<> doubt_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version from) {
+  STARLING_TRY(mine, hashes_if_held(storage, writer));
+  return mine ? doubt_checkpoints(storage, from, *mine) : Result<>(ok());
 }
 
 void give_up_checkpoints(Storage& storage, const JobId& run) {
@@ -365,7 +363,7 @@ void give_up_checkpoints(Storage& storage, const JobId& run) {
     return;
   }
   const auto there = list_checkpoints(storage);
-  if (there && there.value().empty()) storage.remove(kOwner);
+  if (there && there.value().empty()) (void)storage.remove(kOwner);
 }
 
 }  // namespace starling

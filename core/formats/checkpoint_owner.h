@@ -86,10 +86,10 @@ Result<> publish_own_checkpoint(Storage& storage, const CheckpointWriter& writer
                                 const Manifest& manifest);
 
 // withdraw_checkpoints(), if the writer would hold the store; else nothing.
-void withdraw_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version above);
+Result<> withdraw_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version above);
 
 // doubt_checkpoints(), if the writer would hold the store; else nothing.
-void doubt_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version from);
+Result<> doubt_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version from);
 
 // remove_checkpoints(), if the writer would hold the store; else nothing.
 void remove_own_checkpoints(Storage& storage, const CheckpointWriter& writer, Version below,

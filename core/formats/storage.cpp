@@ -13,6 +13,7 @@
 
 #include "core/base/check.h"
 #include "core/base/s3_place.h"
+#include "core/formats/s3/client.h"
 #include "core/formats/s3/store.h"
 #include "core/formats/synced_file.h"
 
@@ -69,7 +70,7 @@ class Folder : public Storage {
     const std::string probe = ".probe-" + std::to_string(::getpid());
     const ByteView nothing;
     auto written = put(probe, std::span<const ByteView>(&nothing, 1));
-    remove(probe);
+    (void)remove(probe);
     if (!written) return std::move(written).error().in("expected a checkpoint folder to write in");
     return ok();
   }
@@ -123,9 +124,16 @@ class Folder : public Storage {
     return found;
   }
 
-  void remove(const std::string& name) override {
-    std::error_code ignored;
-    fs::remove(place(name), ignored);
+  Result<> replace(const std::string& name, const std::string& text) override {
+    const ByteView bytes = as_bytes(std::span<const char>(text));
+    return put(name, std::span<const ByteView>(&bytes, 1));
+  }
+
+  Result<> remove(const std::string& name) override {
+    std::error_code error;
+    fs::remove(place(name), error);
+    if (!error || error == std::errc::no_such_file_or_directory) return ok();
+    return Error(Code::kBadInput, "cannot remove " + place(name) + ": " + error.message());
   }
   void remove_folder(const std::string& folder) override {
     std::error_code ignored;
@@ -159,6 +167,17 @@ std::unique_ptr<Storage> open_storage(const std::string& dir) {
     return s3::open_store(std::move(place).value());
   }
   return std::make_unique<Folder>(dir);
+}
+
+void hurry_storage() {
+  s3::hurry();
+}
+
+Result<> may_write(const std::string& dir) {
+  if (!s3::is_place(dir)) return ok();
+  auto made = open_storage(dir)->make();
+  if (made || made.error().code() == Code::kUnavailable) return ok();
+  return made;
 }
 
 Result<std::unique_ptr<StoredObject>> open_file(const std::string& path) {

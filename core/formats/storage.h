@@ -59,8 +59,13 @@ class Storage {
   // Errors: kBadInput  it cannot be read.
   virtual Result<std::vector<std::string>> folders() const = 0;
 
-  // Removes one object, or all of a folder. What cannot be removed stays.
-  virtual void remove(const std::string& name) = 0;
+  // As put() of one text, and tried once: whoever has read what this replaces reads that again before
+  // another try, as somebody else may have replaced it meanwhile.
+  virtual Result<> replace(const std::string& name, const std::string& text) = 0;
+
+  // Removes one object, if it is there. Errors: kBadInput  it stays.
+  virtual Result<> remove(const std::string& name) = 0;
+  // Removes all of a folder. What cannot be removed stays.
   virtual void remove_folder(const std::string& folder) = 0;
 
   // Returns where an object is, for people; without a name the store.
@@ -75,6 +80,13 @@ Result<std::string> storage_named(const std::string& dir);
 // s3://BUCKET/PREFIX (core/formats/s3). Opening touches nothing. `dir`: as of
 // storage_named().
 std::unique_ptr<Storage> open_storage(const std::string& dir);
+
+// From now on a store behind a network is asked once for each thing, and not waited for: the process ends.
+void hurry_storage();
+
+// Whether this process may write into a store behind a network, by a small object that goes again; a folder is not
+// looked at. Errors: kBadInput  it may not: no key, or one without rights. A store that is away is no error.
+Result<> may_write(const std::string& dir);
 
 // One file of a file system, which need not lie in a store. Null: it does not exist. Errors: as
 // Storage::get().

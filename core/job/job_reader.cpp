@@ -206,7 +206,7 @@ void read_checkpoint(Section s, const std::string& base, CheckpointSpec& checkpo
       s.wrong("dir", place.error().text());
     return;
   }
-  if (!path_of_this_machine(s, "dir", checkpoint.dir, "a folder")) return;
+  if (!path_of_this_machine(s, "dir", checkpoint.dir, "s3://BUCKET/PREFIX or a folder")) return;
   std::error_code error;
   const fs::path path = named_path(fs::path(base.empty() ? "." : base) / checkpoint.dir, error);
   if (!error) checkpoint.dir = path.string();

@@ -147,8 +147,8 @@ TEST_CASE("owner: nothing of another job is removed or written over") {
 // Everything that a writer of checkpoints may do, by one that a newer one has taken the store from.
 void try_all(Storage& storage, const CheckpointWriter& late) {
   CHECK(hold_checkpoints(storage, late).error().code() == Code::kStale);
-  withdraw_own_checkpoints(storage, late, 0);
-  doubt_own_checkpoints(storage, late, 0);
+  REQUIRE(withdraw_own_checkpoints(storage, late, 0));
+  REQUIRE(doubt_own_checkpoints(storage, late, 0));
   remove_own_checkpoints(storage, late, 30, {30});
   CHECK(list_checkpoints(storage).value() == std::vector<Version>{10, 30});
   CHECK(read_manifest(storage, 30).value().checkpoint.doubted_from == kNoVersion);
@@ -166,7 +166,7 @@ TEST_CASE("owner: a run whose job's newer run has the folder writes and removes 
   CHECK_FALSE(still_of_run(*folder.storage, kRun));
   CHECK(still_of_run(*folder.storage, kLater));
   CHECK(hold_checkpoints(*folder.storage, leader(kLater, 1)));  // whose terms begin anew
-  withdraw_own_checkpoints(*folder.storage, leader(kLater, 1), 10);
+  REQUIRE(withdraw_own_checkpoints(*folder.storage, leader(kLater, 1), 10));
   CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{10});
 }
 
@@ -185,7 +185,7 @@ TEST_CASE("owner: a leader that goes on late writes and removes nothing after a 
 Manifest manifest_of(const Folder& folder, Version version) {
   publish(folder.path, version, 7);
   const Manifest manifest = read_manifest(*folder.storage, version).value();
-  folder.storage->remove(checkpoint_folder(version) + "/manifest.json");
+  REQUIRE(folder.storage->remove(checkpoint_folder(version) + "/manifest.json"));
   return manifest;
 }
 

@@ -66,7 +66,14 @@ class Shelf : public Storage {
         found.insert(name.substr(0, slash));
     return std::vector<std::string>(found.begin(), found.end());
   }
-  void remove(const std::string& name) override { objects_.erase(name); }
+  Result<> replace(const std::string& name, const std::string& text) override {
+    objects_[name] = text;
+    return ok();
+  }
+  Result<> remove(const std::string& name) override {
+    objects_.erase(name);
+    return ok();
+  }
   void remove_folder(const std::string& folder) override {
     std::erase_if(objects_, [&](const auto& o) { return o.first.starts_with(folder + "/"); });
   }
@@ -113,9 +120,9 @@ TEST_CASE_TEMPLATE("storage: an object is there whole, is replaced whole, and go
   CHECK(storage.size("step-1/a").value() == 6);
   REQUIRE(put(storage, "step-1/a", "xyz"));
   CHECK(storage.get("step-1/a", 100).value() == "xyz");
-  storage.remove("step-1/a");
+  REQUIRE(storage.remove("step-1/a"));
   CHECK_FALSE(storage.get("step-1/a", 100).value());
-  storage.remove("step-1/a");  // what is not there is no error
+  CHECK(storage.remove("step-1/a"));  // what is not there is no error
 }
 
 TEST_CASE_TEMPLATE("storage: more than the limit is cut one byte behind it", Store, InFolder,
@@ -223,20 +230,21 @@ TEST_CASE_TEMPLATE("storage: a checkpoint is there with its manifest, loads, and
   for (const Shard& shard : read.shards) REQUIRE(reader.read(shard, shard.segments[0], states));
   CHECK(states[0].weights[0] == 20.0f);
 
-  storage.remove(checkpoint_folder(20) + "/shard-0");
+  REQUIRE(storage.remove(checkpoint_folder(20) + "/shard-0"));
   ShardReader again(storage, checkpoint_folder(20), layout, false);
   CHECK(again.read(read.shards[0], read.shards[0].segments[0], states).error().code() ==
         Code::kCorrupt);
   CHECK_FALSE(publish_checkpoint(storage, read));
 
-  doubt_own_checkpoints(storage, second, 15);  // of another job
+  REQUIRE(doubt_own_checkpoints(storage, second, 15));  // of another job
   CHECK(read_manifest(storage, 20).value().checkpoint.doubted_from == kNoVersion);
-  for (const Version from : {Version{15}, Version{17}}) doubt_own_checkpoints(storage, first, from);
+  for (const Version from : {Version{15}, Version{17}})
+    REQUIRE(doubt_own_checkpoints(storage, first, from));
   CHECK(read_manifest(storage, 20).value().checkpoint.doubted_from == Version{15});
   CHECK(read_manifest(storage, 10).value().checkpoint.doubted_from == kNoVersion);
   remove_own_checkpoints(storage, first, 20, {20});
   CHECK(list_checkpoints(storage).value() == std::vector<Version>{20});
-  withdraw_own_checkpoints(storage, first, 10);
+  REQUIRE(withdraw_own_checkpoints(storage, first, 10));
   CHECK(list_checkpoints(storage).value().empty());
   give_up_checkpoints(storage, run);
   CHECK_FALSE(read_checkpoint_owner(storage).value());

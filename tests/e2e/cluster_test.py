@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 from cluster import Cluster
-from harness import LEFT, STARLING, main, require, wait_until
+from harness import LEFT, STARLING, main, require, wait_until, with_checkpoints
 
 
 def said_by(*command):
@@ -47,6 +47,25 @@ def a_coordinator_begins_again_with_its_command_line(place):
         # Each was away for a while: alone it refutes nothing and does not claim to be whole.
         code, said = audit(files[1])
         require(code in (0, 1) and "refuted" not in said, said)
+
+
+def all_that_are_told_to_end_at_once_leave_a_checkpoint(place):
+    for coordinators in (1, 3):
+        kept = place.path(f"kept-{coordinators}")
+        job = with_checkpoints(place.waiting_job(steps=100000), kept, 50000)
+        with Cluster(place, job, coordinators=coordinators, workers=3) as cluster:
+            for i in range(coordinators):
+                cluster.start_coordinator(i)
+            for _ in range(3):
+                cluster.start_worker("--notice", 8)
+            cluster.wait_for_step(0, 20)
+            everything = [*cluster.coordinators.values(), *cluster.workers]
+            for process in everything:  # as `kubectl delete -k`, or a machine's end
+                process.send_signal(signal.SIGTERM)
+            codes = [process.wait(100) for process in everything]
+            require(codes == [LEFT] * len(everything), f"{codes}: {cluster.text()[-3000:]}")
+            there = [name for name in os.listdir(kept) if os.path.exists(os.path.join(kept, name, "manifest.json"))]
+            require(there, f"checkpoints {there}: {cluster.text()[-3000:]}")
 
 
 def without_a_flag_a_follower_has_it_all(place):
@@ -112,7 +131,7 @@ def a_job_file_edited_in_mid_run_is_refused(place):
         cluster.end()
 
 
-main(a_coordinator_begins_again_with_its_command_line,
+main(all_that_are_told_to_end_at_once_leave_a_checkpoint, a_coordinator_begins_again_with_its_command_line,
      without_a_flag_a_follower_has_it_all,
      a_state_folder_belongs_to_one_job,
      a_job_file_edited_in_mid_run_is_refused)

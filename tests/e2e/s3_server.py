@@ -104,6 +104,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fault == "cut":
             self.close_connection = True
             return self.answer(200, b"<half", Content_Length="1000000")
+        if isinstance(fault, tuple):  # status and body
+            return self.answer(*fault)
         if fault:
             return self.refuse(*FAULTS[fault])
         try:
@@ -117,6 +119,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def metadata(self):
         """As an EC2 machine's service, of version 2."""
+        self.server.metadata_asked += 1
+        if self.server.metadata_fault:
+            return self.answer(self.server.metadata_fault)
         if self.command == "PUT" and self.path == "/latest/api/token":
             return self.answer(200, b"a-token")
         if self.headers.get("x-aws-ec2-metadata-token") != "a-token":
@@ -213,7 +218,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         self.objects, self.uploads, self.requests = {}, {}, []
         self.fault = lambda method, name: None
         self.awake = threading.Event()  # ends silences
-        self.key_lasts, self.asked_for_key = 3600, 0
+        self.key_lasts, self.asked_for_key, self.metadata_fault, self.metadata_asked = 3600, 0, None, 0
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request, client_address):

@@ -122,6 +122,48 @@ def what_keeps_a_run_from_beginning_is_one_line(place):
             require("s3://BUCKET/PREFIX" in refused(place, job, "--checkpoints", "s3://A/x"), "no bucket is taken")
 
 
+def a_worker_without_a_key_is_told_and_the_others_have_checkpoints(place):
+    with serving() as server, using(server, place):
+        run = place.run(endless(place), "--workers", 2)
+        wait_until(lambda: run.events("checkpoint"), "a checkpoint")
+        with using(server, place, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY=""):
+            joiner = run.join()
+        require(joiner.wait(170) == 2, f"exit code {joiner.returncode}")
+        run.joiners.remove(joiner)
+        require("there is no access key for s3://" in run.text(), run.text())
+        there = len(run.events("checkpoint"))
+        wait_until(lambda: len(run.events("checkpoint")) > there + 1, "more checkpoints")
+        server.fault = lambda method, name: "503"
+        before = len(run.workers())
+        run.join()
+        wait_until(lambda: len(run.workers()) > before, "a worker joins while the store is away")
+        server.fault = lambda method, name: None
+        same_so_far(place, run, place.waiting_job(steps=STEPS, schedule_steps=400))
+        job = endless(place)
+        require(f"checkpoints: every 10 steps in {FOLDER}, the newest of step {steps_there(server)[-1]}\n" in command("check", job), "not said")
+        newest = f"{FOLDER}/step-{steps_there(server)[-1]:09}"
+        require(command("check", newest).count(", whole") == 1, "not that one alone")
+
+
+def what_is_secret_is_in_no_line(place):
+    with serving() as server:
+        job = endless(place)
+        host = server.url.partition("://")[2]
+        for changed in ({"AWS_ENDPOINT_URL_S3": f"http://me:hidden@{host}"}, {"http_proxy": "gopher://me:hidden@127.0.0.1:9", "no_proxy": ""},
+                        {"AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://me:hidden@127.0.0.1:9/key?token=hidden", "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
+                        {"AWS_SECRET_ACCESS_KEY": "hid den"}, {"AWS_SESSION_TOKEN": "hidden\r\nx-another: header"},
+                        {"AWS_SESSION_TOKEN": "hidden"}):
+            with using(server, place, **changed):
+                line = refused(place, job)
+                require("hidden" not in line and "hid den" not in line, line)
+        require(not [r for r in server.requests if r[2]], "a fault")
+        with using(server, place, AWS_ACCESS_KEY_ID="AKEY\n", AWS_SECRET_ACCESS_KEY=" a-secret\n"):  # as Secrets of Kubernetes often are
+            run = place.run(job, "--workers", 1)
+            wait_until(lambda: run.events("checkpoint"), "a checkpoint")
+            run.process.send_signal(signal.SIGINT)
+            run.end(code=130)
+
+
 def a_key_that_ends_is_asked_for_again(place):
     with serving() as server:
         server.keys = {"ONE": ("first", "token 1")}
@@ -130,7 +172,10 @@ def a_key_that_ends_is_asked_for_again(place):
         machine = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SESSION_TOKEN": "", "HOME": home["HOME"],
                    "AWS_EC2_METADATA_DISABLED": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}
         with using(server, place, **machine):
+            server.metadata_fault = 503  # for a moment
             run = place.run(endless(place), "--workers", 1)
+            wait_until(lambda: server.metadata_asked > 2, "the service is asked again")
+            server.metadata_fault = None
             wait_until(lambda: run.events("checkpoint"), "a checkpoint")
             server.keys = {"TWO": ("second", "token 2")}
             server.expired.add("ONE")
@@ -203,13 +248,27 @@ def a_store_that_is_away_does_not_make_a_run_go_on_from_an_older_checkpoint(plac
         wait_until(lambda: len(first.events("checkpoint")) >= 2, "two checkpoints")
         killed_with_everything(first)
         newest = f"step-{steps_there(server)[-1]:09}/manifest.json"
-        for method in ("GET", "HEAD"):
-            server.fault = lambda asked, name, method=method: "503" if asked == method and name.endswith(newest) else None
+        page = b"<html><body>default backend - 404</body></html>"
+        for method, fault, said in (("GET", "503", "the store answers 503"),
+                                    ("GET", "403", "the store answers 403"), ("GET", (404, page), "the store answers 404"),
+                                    ("HEAD", (404, b""), "the store answers 404 of an object in its list")):
+            server.fault = lambda asked, name, method=method, fault=fault: fault if asked == method and name.endswith(newest) else None
             line = refused(place, job, "--resume")
-            require("the store answers 503" in line, line)
+            require(said in line, line)
+            if (method, fault) == ("GET", "403"):
+                continue
+            said_by = command("export", FOLDER, place.path("older"), code=3)
+            require(said in said_by and not os.path.exists(place.path("older")), said_by)
+        # Nor does a shard that is not shown.
+        server.fault = lambda asked, name: "403" if asked == "GET" and "/shard-" in name and f"step-{steps_there(server)[-1]:09}" in name else None
+        run = place.run(job, "--workers", 1, "--resume", "--steps", steps_there(server)[-1] + MORE)
+        wait_until(lambda: [r for r in server.requests if r[2] == "403"], "a shard that is not shown")
+        server.fault = lambda asked, name: None  # before the worker gives up
+        run.end()
+        require(not run.events("restart") and not run.events("warning"), run.text())
 
 
 main(everything_is_lost_but_the_store_and_the_job_goes_on, a_store_that_does_wrong_costs_warnings_and_no_step,
-     what_keeps_a_run_from_beginning_is_one_line, a_key_that_ends_is_asked_for_again,
+     what_keeps_a_run_from_beginning_is_one_line, a_worker_without_a_key_is_told_and_the_others_have_checkpoints, what_is_secret_is_in_no_line, a_key_that_ends_is_asked_for_again,
      a_large_shard_is_put_in_parts_and_a_damaged_one_is_not_believed,
      a_store_that_is_away_does_not_make_a_run_go_on_from_an_older_checkpoint)

@@ -104,7 +104,7 @@ def the_command_line(place):
         Row("--resume without checkpoints", [*run, "--resume"], 2, "--resume needs a [checkpoint] section"),
         Row("an address for a folder", ["run", job, "--out", "s3://bucket/out"], 2, "--out must be a path of this machine, is the address s3://bucket/out"),
         Row("an address for a job file", ["run", "https://a.b/job.toml", "--out", out], 2, "job must be a path of this machine"),
-        Row("an address for checkpoints", [*run, "--checkpoints=gs://bucket/c"], 2, "--checkpoints must be a path of this machine"),
+        Row("an address for checkpoints", [*run, "--checkpoints=gs://bucket/c"], 2, "--checkpoints must be s3://BUCKET/PREFIX or a path of this machine"),
         Row("an address for the model", ["worker", "--join", "127.0.0.1:1", "--keys", job, "--save", "hdfs://a/m"], 2, "--save must be a path of this machine"),
         Row("an address for the log", ["coordinator", "--job", job, "--keys", job, "--state", "file:///state"], 2, "--state must be a path of this machine"),
         Row("unknown", ["generate"], 2, "unknown subcommand generate"),
@@ -199,7 +199,7 @@ def the_data(place):
     os.mkdir(folder)
     check([
         Row("an address", with_("s3://bucket/x"), 2, "is the address s3://bucket/x, which nothing here understands"),
-        Row("an address for checkpoints", ["run", written(place, "gs.toml", open(job).read() + '[checkpoint]\ndir = "gs://b/ck"\nevery = 5\n'), "--out", out], 2, "dir must be a folder of this machine, is the address gs://b/ck"),
+        Row("an address for checkpoints", ["run", written(place, "gs.toml", open(job).read() + '[checkpoint]\ndir = "gs://b/ck"\nevery = 5\n'), "--out", out], 2, "dir must be s3://BUCKET/PREFIX or a folder of this machine, is the address gs://b/ck"),
         Row("no bucket", ["run", written(place, "s3.toml", open(job).read() + '[checkpoint]\ndir = "s3://B/ck"\nevery = 5\n'), "--out", out], 2, "expected s3://BUCKET/PREFIX", "s3://B/ck", "[checkpoint].dir"),
         Row("a home for checkpoints", ["run", written(place, "home.toml", open(job).read() + '[checkpoint]\ndir = "~/ck"\nevery = 5\n'), "--out", out], 2, "~ means no folder here"),
         Row("a home", with_("~/x"), 2, "~ means no folder here"),

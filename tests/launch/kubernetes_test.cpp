@@ -111,6 +111,12 @@ TEST_CASE("kubernetes: one worker alone may be evicted") {
 
 TEST_CASE("kubernetes: checkpoints lie on the volume") {
   LaunchPlan plan = of_kubernetes();
+  plan.job.checkpoint.dir = "s3://bucket/x";
+  const auto pods = kubernetes_files(plan);
+  REQUIRE(pods);
+  for (const char* file : {"coordinators.yaml", "workers.yaml"})
+    CHECK(has(text_of(pods.value(), file), "          envFrom:\n            - secretRef: {name: " +
+                                               plan.name + "-store, optional: true}\n"));
   plan.job.checkpoint.dir = "/training/checkpoints";
   CHECK(refusal(plan).empty());
   plan.job.checkpoint.dir = "/trainings/checkpoints";

@@ -75,6 +75,22 @@ TEST_CASE("slurm: without its state a job goes on from its newest checkpoint, if
             "[ -e coordinator-state ] || new='--new --resume'\n"));
 }
 
+// Goal: whoever launches a job learns where its processes find the key of its store.
+TEST_CASE(
+    "launch: files of a job whose checkpoints are in object storage have a place for its key") {
+  LaunchPlan plan = a_plan();
+  plan.job.checkpoint.every = 10;
+  plan.job.checkpoint.dir = "/a";
+  CHECK(!has(text_of(slurm_files(plan).value(), "README.md"), "credentials"));
+  plan.job.checkpoint.dir = "s3://bucket/x";
+  CHECK(has(text_of(slurm_files(plan).value(), "README.md"),
+            "s3://bucket/x. Every node needs a key"));
+  plan.program = "/bin/starling";
+  const auto units = systemd_files(plan).value();
+  for (const char* unit : {"starling-coordinator.service", "starling-worker@.service"})
+    CHECK(has(text_of(units, unit), "\nEnvironmentFile=-/etc/starling/store.env\n"));
+}
+
 // Goal: no text of a user becomes a line or a word of its own in a script.
 TEST_CASE("slurm: paths are quoted, and what a line of #SBATCH cannot have is refused") {
   LaunchPlan plan = a_plan();

@@ -42,6 +42,15 @@ secretGenerator:
     files:
 {{tokens}})";
 
+// Of pods whose checkpoints are in object storage: its key, unless a service account has it.
+constexpr const char* kStore = R"(          envFrom:
+            - secretRef: {name: {{name}}-store, optional: true}
+)";
+constexpr const char* kReadmeStore =
+    R"(- The checkpoints are in {{dir}}, and the image needs certificates (Debian's `ca-certificates`). Before `kubectl apply`:
+  `kubectl{{in}} create secret generic {{name}}-store --from-env-file=store.env`, with lines `AWS_ACCESS_KEY_ID=..` (docs/s3.md).
+)";
+
 // Of the pods of both kinds.
 constexpr const char* kPod = R"(      automountServiceAccountToken: false
       enableServiceLinks: false
@@ -102,7 +111,7 @@ spec:
     spec:
 {{pod}}{{spread}}      containers:
         - name: coordinator
-{{container}}          env:
+{{container}}{{store}}          env:
             - name: POD
               valueFrom:
                 fieldRef:
@@ -238,7 +247,7 @@ spec:
       terminationGracePeriodSeconds: {{grace}}
 {{pod}}      containers:
         - name: worker
-{{container}}          env:
+{{container}}{{store}}          env:
             - name: WORKER
               valueFrom:
                 fieldRef:
@@ -368,7 +377,7 @@ coordinator, and with that section the job goes on from there when it is applied
 - After the end the coordinators are started again and again, which harms nothing, until they are deleted.
 - `resources` are what is asked for, not limits; what a job needs, `starling check` says of its file.
 - The files in `keys` let in whoever has them, and are in two Secrets.
-)";
+{{readme_store}})";
 
 Result<> check_path(const std::string& what, const std::string& path) {
   if (path.size() > 1 && path.front() == '/' &&
@@ -444,10 +453,15 @@ Result<Launch> kubernetes_files(const LaunchPlan& plan) {
   const auto coordinators = static_cast<std::uint32_t>(plan.coordinators.size());
   Launch launch;
   launch.start = {"kubectl apply -k ."};
+  const std::string in = plan.name_space.empty() ? "" : " -n " + plan.name_space;
+  const bool store = s3::is_place(plan.job.checkpoint.dir);
+  const Fields of_store{{"name", plan.name}, {"in", in}, {"dir", plan.job.checkpoint.dir}};
   const Fields fields{
       {"name", plan.name},
+      {"store", store ? fill(kStore, of_store) : ""},
+      {"readme_store", store ? fill(kReadmeStore, of_store) : ""},
       {"namespace", plan.name_space.empty() ? "" : "namespace: \"" + plan.name_space + "\"\n"},
-      {"in", plan.name_space.empty() ? "" : " -n " + plan.name_space},
+      {"in", in},
       {"image", plan.image},
       {"program", plan.program},
       {"claim", plan.claim},

@@ -2,6 +2,7 @@
 // array of jobs of one node each. docs/slurm.md tells people what the scripts do; what Slurm does to
 // them is shown by tests/engines/slurm_test.py.
 
+#include "core/base/s3_place.h"
 #include "tools/launch/plan.h"
 #include "tools/launch/text.h"
 
@@ -66,6 +67,11 @@ has every step. When it is done, each worker that is there has written the model
 - A worker that is told to go takes up to {{notice}} seconds: some seconds less than `GraceTime` of the partition and `KillWait` of
   the cluster (`scontrol show partition`, `scontrol show config`).
 - The files in `keys` let in whoever has them. None but you can read them: leave it so.
+{{readme_store}})";
+
+constexpr const char* kReadmeStore =
+    R"(- The checkpoints are in {{dir}}. Every node needs a key: a file `~/.aws/credentials` that all reach, or variables that
+  are set where you type `sbatch`, which takes them along, and keeps those of then for a job that is queued again (docs/s3.md).
 )";
 
 std::string partition_line(const std::string& partition) {
@@ -123,6 +129,9 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
        plan.threads ? "#SBATCH --cpus-per-task=" + std::to_string(plan.threads) + "\n" : ""},
       {"gpu", plan.job.isa == "cuda" ? "#SBATCH --gres=gpu:1\n" : ""},
       {"keys", std::to_string(plan.tokens)},
+      {"readme_store", s3::is_place(plan.job.checkpoint.dir)
+                           ? fill(kReadmeStore, {{"dir", plan.job.checkpoint.dir}})
+                           : ""},
       {"log", of_coordinator("coordinator", 0)},
   };
   const auto with = [&](Fields more) {

@@ -1,6 +1,7 @@
 // A job on machines with systemd: a unit for each coordinator, and one for the workers, of which each
 // is an instance with its number.
 
+#include "core/base/s3_place.h"
 #include "tools/launch/plan.h"
 #include "tools/launch/text.h"
 
@@ -21,7 +22,7 @@ StartLimitBurst=20
 User=starling
 StateDirectory=starling
 WorkingDirectory=/var/lib/starling
-# --new begins the group. Started again, a coordinator goes on with what is in its state.
+{{store}}# --new begins the group. Started again, a coordinator goes on with what is in its state.
 ExecStart=/bin/sh -c {{line}}
 # Again after a kill, a reboot or a bug (5), and not where the job has ended or the input is wrong. 143: told to end.
 Restart=on-failure
@@ -46,7 +47,7 @@ StartLimitBurst=20
 User=starling
 StateDirectory=starling/worker-%i
 WorkingDirectory=/var/lib/starling/worker-%i
-{{python}}ExecStart={{program}} worker --join /etc/starling/worker-%i.token {{data}}--threads {{threads}} --notice {{notice}} --wait {{wait}}
+{{store}}{{python}}ExecStart={{program}} worker --join /etc/starling/worker-%i.token {{data}}--threads {{threads}} --notice {{notice}} --wait {{wait}}
 # SIGTERM announces its leave, for which it has {{notice}} seconds; it ends with 143 then, and stays away.
 KillMode=mixed
 TimeoutStopSec={{stop}}
@@ -81,6 +82,12 @@ Training begins when {{min_workers}} workers are there; there are keys for {{key
   begins another group, from the newest checkpoint where the job has some; of three it is repaired by the others once that folder is there, empty.
 - Another job begins where `/var/lib/starling` is empty.
 - The user `starling` has to be able to read the data, and to write the checkpoints.
+{{readme_store}})";
+
+constexpr const char* kStore = "EnvironmentFile=-/etc/starling/store.env\n";
+constexpr const char* kReadmeStore =
+    R"(- The checkpoints are in {{dir}}. Each machine has a key in `/etc/starling/store.env`, lines like
+  `AWS_ACCESS_KEY_ID=..` (docs/s3.md; `install -m 600`), or is one whose role has the rights.
 )";
 
 constexpr const char* kReadmeCoordinator = R"(
@@ -121,9 +128,12 @@ Result<Launch> systemd_files(const LaunchPlan& plan) {
   const bool single = plan.coordinators.size() == 1;
   const std::string first = single ? "starling-coordinator" : "starling-coordinator-0";
   const std::string workers = std::to_string(plan.min_workers);
+  const bool store = s3::is_place(plan.job.checkpoint.dir);
   Fields fields{
       {"name", plan.name},
       {"program", systemd_word(plan.program)},
+      {"store", store ? kStore : ""},
+      {"readme_store", store ? fill(kReadmeStore, {{"dir", plan.job.checkpoint.dir}}) : ""},
       {"python", plan.python.empty()
                      ? ""
                      : "Environment=" + systemd_word("STARLING_PYTHON=" + plan.python) + "\n"},
@@ -149,6 +159,7 @@ Result<Launch> systemd_files(const LaunchPlan& plan) {
         to_string(listens_at(plan.coordinators[i])) + " --peers " + addresses(plan) +
         " --workers " + workers + " --state coordinator-state --out out $new";
     launch.files.push_back({self + ".service", fill(kCoordinator, {{"name", plan.name},
+                                                                   {"store", store ? kStore : ""},
                                                                    {"line", systemd_word(line)}})});
     after += " " + self + ".service";
     readme += fill(kReadmeCoordinator,

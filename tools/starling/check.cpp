@@ -12,6 +12,7 @@
 #include "core/base/s3_place.h"
 #include "core/data/dataset.h"
 #include "core/data/held_out.h"
+#include "core/formats/checkpoint.h"
 #include "core/job/job.h"
 #include "core/job/script_words.h"
 #include "kernels/device/device.h"
@@ -84,6 +85,16 @@ int check_job(const std::string& file) {
       memory_text(memory_of_worker(job.value(), layout, 1, 1)).c_str(),
       memory_text(memory_of_worker(job.value(), layout, 4, 1)).c_str(), there ? "; here is " : "",
       there ? memory_text(there).c_str() : "");
+  if (!job.value().checkpoint.on()) return 0;
+  const std::string& dir = job.value().checkpoint.dir;
+  const auto versions = list_checkpoints(*open_storage(dir));
+  if (!versions) return fail(versions.error());
+  const std::string newest = versions.value().empty()
+                                 ? "none yet"
+                                 : "the newest of step " + std::to_string(versions.value().back());
+  std::printf("checkpoints: every %llu steps in %s, %s\n",
+              static_cast<unsigned long long>(job.value().checkpoint.every), dir.c_str(),
+              newest.c_str());
   return 0;
 }
 

@@ -276,9 +276,18 @@ int check_trained_model(const std::string& path) {
 int check_checkpoints(const std::string& dir) {
   const auto named = storage_named(dir);
   if (!named) return fail(named.error());
-  const auto storage = open_storage(named.value());
-  const auto versions = list_checkpoints(*storage);
+  auto storage = open_storage(named.value());
+  auto versions = list_checkpoints(*storage);
   if (!versions) return fail(versions.error());
+  const auto stroke = named.value().rfind('/');
+  if (versions.value().empty() && checkpoint_version(named.value().substr(stroke + 1))) {
+    storage = open_storage(named.value().substr(0, std::max<std::size_t>(stroke, 1)));
+    versions = list_checkpoints(*storage);
+    if (!versions) return fail(versions.error());
+    std::erase_if(versions.value(), [&](Version version) {
+      return checkpoint_folder(version) != named.value().substr(stroke + 1);
+    });
+  }
   if (versions.value().empty())
     return fail(
         2, "no checkpoint here, expected folders like step-000000040 with a manifest.json; " + dir);

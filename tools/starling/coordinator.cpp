@@ -20,6 +20,7 @@
 #include "tools/starling/commands.h"
 #include "tools/starling/coordinators.h"
 #include "tools/starling/exit.h"
+#include "tools/starling/farewell.h"
 #include "tools/starling/group.h"
 #include "tools/starling/key_watch.h"
 #include "tools/starling/resume.h"
@@ -120,16 +121,18 @@ using Inbox = actors::ThreadInbox<actors::Observed, actors::CoordinatorOver>;
 // it is a child, some time after the job's end. Threads: belongs to one thread.
 class Follower {
  public:
-  // `spectator` has none in a child, which shows nothing, and `curve` is null then. `skips`: has had
-  // the events of an earlier process.
+  // `spectator` has none in a child, which shows nothing, and `curve` is null then. `skips`,
+  // `farewell`: have had the events of an earlier process.
   Follower(const CoordinatorCommand& command, const Job& job, EventWriter& events,
-           std::optional<Spectator>& spectator, const LossCurve* curve, Skips skips)
+           std::optional<Spectator>& spectator, const LossCurve* curve, Skips skips,
+           Farewell farewell)
       : command_(command),
         job_(job),
         events_(events),
         spectator_(spectator),
         curve_(curve),
-        skips_(std::move(skips)) {}
+        skips_(std::move(skips)),
+        farewell_(std::move(farewell)) {}
 
   void say(const std::string& text) {
     if (spectator_) spectator_->say(text);
@@ -167,8 +170,10 @@ class Follower {
         caf::anon_send(coordinator, actors::ask_checkpoint_atom_v);
       else if (signal == order_signal() && ordered.order == Order::kEndRun)
         caf::anon_send(coordinator, end_of_run(ordered.value));
-      else if (gone_ || signal > 0)
+      else if (gone_ || (signal > 0 && !stays_for(signal)))
         return ended_ || gone_ ? code_ : kExitSignal + (command_.child ? SIGTERM : signal);
+      if (farewell_.was_told() && (ended_ || farewell_.may_go(Clock::now())))
+        return ended_ ? code_ : kExitSignal + SIGTERM;
       if (!command_.child && ended_ && Clock::now() - *ended_ > kLinger) return code_;
     }
   }
@@ -195,7 +200,14 @@ class Follower {
     return ok();
   }
 
+  // Whether the coordinator goes on for the checkpoint of workers that may be told as well.
+  bool stays_for(int signal) {
+    const bool waits = !command_.child && signal == SIGTERM && job_.checkpoint.on() && !ended_;
+    return waits && !farewell_.told(Clock::now());
+  }
+
   Result<> take(const actors::Observed& seen) {
+    farewell_.on(seen->event);
     // `run` gets the events of the coordinator that leads, which has measured what it tells.
     if (command_.child && seen->of_log) return ok();
     const auto* done = std::get_if<event::Done>(&seen->event);
@@ -270,6 +282,7 @@ class Follower {
   std::optional<Spectator>& spectator_;
   const LossCurve* const curve_;
   Skips skips_;
+  Farewell farewell_;
   std::optional<Clock::time_point> ended_;
   actors::Observed held_;  // a good end, until the last step is told; null: none
   Clock::time_point held_at_;
@@ -301,6 +314,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     std::optional<Spectator> spectator;
     auto told = std::make_unique<LossCurve>();
     Skips skips(job);
+    Farewell farewell;
     if (!command.child) {
       spectator.emplace(job);
       spectator->begins_at(from);
@@ -309,6 +323,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
                    spectator->remember(event);
                    told->on(event);
                    (void)skips.take(event);
+                   farewell.on(event);
                  }));
     const LossCurve* const curve = command.child ? nullptr : &add_sinks(*events, std::move(told));
     STARLING_TRY(served, serve_metrics(*events, job, command.metrics));
@@ -324,7 +339,8 @@ Result<int> coordinate(const CoordinatorCommand& command) {
       started.coordinator = command.name;
       STARLING_TRY(events->start(std::move(started)));
     }
-    Follower follower(command, job, *events, spectator, curve, std::move(skips));
+    Follower follower(command, job, *events, spectator, curve, std::move(skips),
+                      std::move(farewell));
     if (!remark.empty()) {
       STARLING_TRY(events->write(event::Warning{remark}));
       follower.show_warning(remark);

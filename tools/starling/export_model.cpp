@@ -30,7 +30,7 @@ struct Found {
 Result<Found> find(const std::string& path) {
   STARLING_TRY(named, storage_named(path));
   const auto stroke = named.rfind('/');
-  if (named.substr(stroke + 1).starts_with("step-")) {
+  if (checkpoint_version(named.substr(stroke + 1))) {
     auto above = open_storage(named.substr(0, std::max<std::size_t>(stroke, 1)));
     STARLING_TRY(versions, list_checkpoints(*above));
     for (const Version version : versions)
@@ -43,6 +43,7 @@ Result<Found> find(const std::string& path) {
   STARLING_TRY(versions, list_checkpoints(*storage));
   for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
     auto manifest = read_manifest(*storage, *version);
+    if (!manifest && !is_damage(manifest.error())) return std::move(manifest).error();
     if (manifest) return Found{std::move(storage), std::move(manifest).value()};
     std::fprintf(stderr, "starling: the checkpoint of step %llu cannot be used: %s\n",
                  static_cast<unsigned long long>(*version), manifest.error().text().c_str());

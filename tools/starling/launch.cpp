@@ -335,6 +335,9 @@ Result<> carry_out(const LaunchCommand& command) {
 
   std::printf("%s: %s", out.c_str(), kLaunchKeys);
   for (const LaunchFile& file : launch.files) std::printf(", %s", file.path.c_str());
+  if (s3::is_place(plan.job.checkpoint.dir))
+    std::printf("\nThe checkpoints are in %s: README.md says how each process finds its key",
+                plan.job.checkpoint.dir.c_str());
   if (launch.start.empty()) {
     std::printf("\n%s says what each machine needs, and what to type there\n",
                 (out / "README.md").c_str());

@@ -37,7 +37,8 @@ std::string address_for_a_path(const CLI::App& sub) {
     const bool store = std::find(std::begin(kStores), std::end(kStores), name) != std::end(kStores);
     for (const std::string& said : option->results())
       if (said.find("://") != std::string::npos && !(store && starling::s3::is_place(said)))
-        return name + " must be a path of this machine, is the address " + said +
+        return name + " must be " + (store ? "s3://BUCKET/PREFIX or " : "") +
+               "a path of this machine, is the address " + said +
                ", which nothing here understands";
   }
   return {};

@@ -79,8 +79,8 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
         if (c.version > *first) c.doubted_from = std::min(c.doubted_from, *first);
       // The run may be over before its leader has the doubt, and the next one looks no further back.
       STARLING_TRY(claim_folder(run));
-      doubt_own_checkpoints(*open_storage(run.job.checkpoint.dir), writer_of(run.job, run.id()),
-                            *first);
+      (void)doubt_own_checkpoints(*open_storage(run.job.checkpoint.dir),
+                                  writer_of(run.job, run.id()), *first);
     }
   }
   if (aside.empty()) {

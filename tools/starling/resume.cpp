@@ -134,8 +134,8 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
   for (const Version version : versions) {
     auto manifest = read_manifest(*storage, version);
     if (!manifest) {
-      // A store that is away says nothing of what it holds: an older one would repeat steps.
-      if (manifest.error().code() == Code::kUnavailable) return std::move(manifest).error();
+      // A store that does not show it says nothing of what it holds: an older one would repeat steps.
+      if (!is_damage(manifest.error())) return std::move(manifest).error();
       last = manifest.error().text();
       std::fprintf(stderr, "starling: checkpoint of step %llu cannot be used: %s\n",
                    static_cast<unsigned long long>(version), last.c_str());

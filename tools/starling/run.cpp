@@ -10,6 +10,7 @@
 #include "core/base/exit.h"
 #include "core/formats/checkpoint.h"
 #include "core/formats/checkpoint_owner.h"
+#include "core/formats/storage.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/coordinators.h"
@@ -125,8 +126,8 @@ class Run {
     children_.kill_rest();
     // Two records of one step: what the model has kept may be in all checkpoints of the job.
     if (error.code() == Code::kInternal && run_.job.checkpoint.on())
-      doubt_own_checkpoints(*open_storage(run_.job.checkpoint.dir), writer_of(run_.job, run_.id()),
-                            Version{0});
+      (void)doubt_own_checkpoints(*open_storage(run_.job.checkpoint.dir),
+                                  writer_of(run_.job, run_.id()), Version{0});
     return fail(error);
   }
 
@@ -255,11 +256,13 @@ class Run {
   // Waits no longer than the sender of the signal does; a second one ends it at once.
   Result<> last_checkpoint() {
     if (!run_.job.checkpoint.on() || !spectator_.epoch_seen()) return ok();
-    if (auto ours = ours_still(); !ours) {
+    spectator_.say("writing a last checkpoint; a second signal ends the run at once");
+    hurry_storage();
+    // A store that is away says nothing of others.
+    if (auto ours = ours_still(); !ours && ours.error().code() == Code::kStale) {
       spectator_.warn(ours.error().text());
       return ok();
     }
-    spectator_.say("writing a last checkpoint; a second signal ends the run at once");
     const auto asked_at = Clock::now();
     const std::optional<Version> before = checkpoint_;
     std::optional<Clock::time_point> told_at;
@@ -302,7 +305,8 @@ class Run {
           kind_of(run_.job.model).is_script
               ? "ended; nothing of it is kept, as the script names no checkpoint="
               : "ended; nothing of it is kept, as the job file has no [checkpoint]");
-    const bool ours = bool(ours_still());
+    const auto still = ours_still();
+    const bool ours = still || still.error().code() != Code::kStale;
     if (!ours && !newer_run_is_idle(*open_storage(run_.job.checkpoint.dir), run_.id()))
       return spectator_.say("ended; a newer run of this job has gone on in the checkpoint folder");
     const std::string ended = ours ? "ended"

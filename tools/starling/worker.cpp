@@ -29,6 +29,7 @@
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
 #include "core/base/signals.h"
+#include "core/formats/storage.h"
 #include "core/job/moved_job.h"
 #include "core/job/script_words.h"
 #include "tools/bench/step_times.h"
@@ -161,6 +162,10 @@ Result<Told> job_of_group(const Life& life, const std::string& text) {
       python->script = std::get<PythonSpec>(life.own_job->model).script;
     if (job.checkpoint.on() && life.own_job->checkpoint.on())
       job.checkpoint.dir = life.own_job->checkpoint.dir;
+  }
+  // A member that cannot write keeps every checkpoint from being complete.
+  if (job.checkpoint.on()) {
+    STARLING_TRY(may_write(job.checkpoint.dir));
   }
   auto* const python = std::get_if<PythonSpec>(&job.model);
   if (!life.command.script.empty() && python == nullptr)

@@ -20,7 +20,11 @@ struct Request {
   std::map<std::string, std::string> headers{};  // names in lower case
   std::span<const ByteView> body{};
   std::size_t answer_max = std::size_t{1} << 20;
+  bool once = false;  // it is not sent again
 };
+
+// From now on each request of the process is tried once: it ends, and does not wait for a store that is away.
+void hurry();
 
 struct Answer {
   HttpReply reply;     // its status is 2xx, 404, 412 or 416

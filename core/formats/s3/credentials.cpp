@@ -1,7 +1,11 @@
 #include "core/formats/s3/credentials.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -21,24 +25,28 @@ constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
 constexpr const char* kMetadata = "http://169.254.169.254";
 constexpr const char* kContainers = "http://169.254.170.2";
 
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? value : "";
-}
-
-// Empty: it cannot be read.
-std::string read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  for (char c; text.size() < kFileBytesMax && file.get(c);) text += c;
-  return text;
-}
-
 std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t' || text.front() == '\n'))
+    text.remove_prefix(1);
   while (!text.empty() &&
          (text.back() == ' ' || text.back() == '\t' || text.back() == '\r' || text.back() == '\n'))
     text.remove_suffix(1);
+  return text;
+}
+
+// Without spaces and line ends around it, which files and Secrets often have.
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? std::string(trimmed(value)) : "";
+}
+
+// Empty: it cannot be read, or is no file.
+std::string read(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return {};
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  for (char c; text.size() < kFileBytesMax && file.get(c);) text += c;
   return text;
 }
 
@@ -47,13 +55,16 @@ std::string file_of(const char* name, const char* in_home) {
   return !named.empty() ? named : home.empty() ? "" : home + "/.aws/" + in_home;
 }
 
-// The profile's values, of both files; those of ~/.aws/credentials go before.
+// The profile's values, of both files; those of ~/.aws/credentials go before, and a key is of one file.
 std::map<std::string, std::string> profile() {
   std::string name = variable("AWS_PROFILE");
   if (name.empty()) name = "default";
   auto values = section_of(read(file_of("AWS_SHARED_CREDENTIALS_FILE", "credentials")), name);
-  values.merge(section_of(read(file_of("AWS_CONFIG_FILE", "config")),
-                          name == "default" ? name : "profile " + name));
+  auto others = section_of(read(file_of("AWS_CONFIG_FILE", "config")),
+                           name == "default" ? name : "profile " + name);
+  if (values.contains("aws_access_key_id"))
+    std::erase_if(others, [](const auto& each) { return each.first.starts_with("aws_"); });
+  values.merge(others);
   return values;
 }
 
@@ -64,7 +75,13 @@ std::string of_profile(const char* name) {
 }
 
 Error unexpected(const std::string& what, const HttpReply& reply) {
-  return Error(Code::kUnavailable, what + " answers " + std::to_string(reply.status));
+  return Error(Code::kUnavailable,
+               without_secrets(what) + " answers " + std::to_string(reply.status));
+}
+
+// A service that is overloaded, or away for a moment.
+bool is_for_another_time(const HttpReply& reply) {
+  return reply.status == 429 || reply.status >= 500;
 }
 
 Found of_environment() {
@@ -114,13 +131,14 @@ Found of_web_identity(Http& http) {
                                  {{"content-type", "application/x-www-form-urlencoded"}},
                                  std::span<const ByteView>(&body, 1)}));
   const auto text = [&](const char* name) { return text_of(reply.body, name).value_or(""); };
+  if (is_for_another_time(reply)) return unexpected(at, reply);
   if (!reply.good())
-    return Error(Code::kBadInput, at + " gives no key for AWS_ROLE_ARN " + role + ": " +
-                                      std::to_string(reply.status) + " " + text("Code"));
+    return Error(Code::kBadInput, without_secrets(at) + " gives no key for AWS_ROLE_ARN " + role +
+                                      ": " + std::to_string(reply.status) + " " + text("Code"));
   TemporaryKey found{{text("AccessKeyId"), text("SecretAccessKey"), text("SessionToken")},
                      parse_time(text("Expiration"))};
   if (found.key.id.empty() || found.key.secret.empty())
-    return Error(Code::kUnavailable, at + " answers without a key");
+    return Error(Code::kUnavailable, without_secrets(at) + " answers without a key");
   return std::optional(std::move(found));
 }
 
@@ -150,6 +168,7 @@ Found of_machine(Http& http) {
   HttpCall call{"PUT", at + "/latest/api/token", {{"x-aws-ec2-metadata-token-ttl-seconds", "300"}}};
   call.metadata = true;
   auto token = http.send(call);
+  if (token && is_for_another_time(token.value())) return unexpected(call.url, token.value());
   if (!token || !token.value().good()) return std::optional<TemporaryKey>();
   call.method = "GET";
   call.headers = {{"x-aws-ec2-metadata-token", token.value().body}};
@@ -164,15 +183,25 @@ Found of_machine(Http& http) {
   return std::optional(std::move(found));
 }
 
+// Errors: kBadInput  a part of the key would be another header.
+Result<TemporaryKey> checked(TemporaryKey found) {
+  for (const std::string& part : {found.key.id, found.key.secret, found.key.token})
+    if (std::any_of(part.begin(), part.end(),
+                    [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+      return Error(Code::kBadInput,
+                   "the access key for s3:// has line ends or other control characters in it");
+  return found;
+}
+
 Result<TemporaryKey> look() {
   for (const auto source : {&of_environment, &of_files}) {
     STARLING_TRY(found, source());
-    if (found) return std::move(*found);
+    if (found) return checked(std::move(*found));
   }
   STARLING_TRY(http, Http::open());
   for (const auto source : {&of_web_identity, &of_container, &of_machine}) {
     STARLING_TRY(found, source(*http));
-    if (found) return std::move(*found);
+    if (found) return checked(std::move(*found));
   }
   return Error(Code::kBadInput,
                "there is no access key for s3://, expected AWS_ACCESS_KEY_ID and "
@@ -211,7 +240,7 @@ Result<TemporaryKey> parse_temporary_key(std::string_view text) {
   TemporaryKey found{{value("AccessKeyId"), value("SecretAccessKey"), value("Token")},
                      parse_time(value("Expiration"))};
   if (found.key.id.empty() || found.key.secret.empty())
-    return Error(Code::kCorrupt, "a metadata service answers without an access key");
+    return Error(Code::kUnavailable, "a metadata service answers without an access key");
   return found;
 }
 
@@ -228,26 +257,52 @@ std::optional<std::time_t> parse_time(std::string_view text) {
   return ::timegm(&utc);
 }
 
-std::string region() {
+namespace {
+
+std::string find_region() {
   for (const char* const name : {"AWS_REGION", "AWS_DEFAULT_REGION"})
     if (std::string value = variable(name); !value.empty()) return value;
   std::string value = of_profile("region");
   return value.empty() ? "us-east-1" : value;
 }
 
-Result<std::string> endpoint() {
-  std::string url = variable("AWS_ENDPOINT_URL_S3");
-  if (url.empty()) url = variable("AWS_ENDPOINT_URL");
-  if (url.empty()) url = of_profile("endpoint_url");
-  if (url.empty()) return "https://s3." + region() + ".amazonaws.com";
-  const std::string said = url;
+Result<Endpoint> find_endpoint() {
+  std::string url, from;
+  for (const char* const name : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"})
+    if (url.empty()) url = variable(name), from = name;
+  if (url.empty()) url = of_profile("endpoint_url"), from = "the profile's endpoint_url";
+  if (url.empty())
+    return Endpoint{"https://s3." + region() + ".amazonaws.com",
+                    "AWS, as AWS_ENDPOINT_URL_S3 names no other"};
+  const std::string said = without_secrets(url);
   while (url.ends_with('/')) url.pop_back();
   const auto scheme = url.find("://");
   const std::string host = scheme == url.npos ? "" : url.substr(scheme + 3);
+  const auto colon = host.ends_with(']') ? host.npos : host.rfind(':');
+  const std::string port = colon == host.npos ? "1" : host.substr(colon + 1);
+  std::uint16_t value = 0;
+  const auto number = std::from_chars(port.data(), port.data() + port.size(), value);
+  const bool good_port = number.ec == std::errc() && number.ptr == port.data() + port.size();
   const bool known = url.starts_with("http://") || url.starts_with("https://");
-  if (known && !host.empty() && host.find_first_of("/?#@ ") == host.npos) return url;
-  return Error(Code::kBadInput,
-               "expected the store's address as http://HOST:PORT or https://HOST, is " + said);
+  if (known && good_port && !host.empty() && host.find_first_of("/?#@ \t\r\n") == host.npos)
+    return Endpoint{url, from};
+  return Error(
+      Code::kBadInput,
+      "expected the store's address as http://HOST:PORT or https://HOST, is " + said + "; " + from);
+}
+
+}  // namespace
+
+// Once for each process: a file that is written anew does not send requests to another store.
+std::string region() {
+  static const std::string found = find_region();
+  return found;
+}
+
+Result<Endpoint> endpoint() {
+  static const Result<Endpoint> found = find_endpoint();
+  if (found) return found.value();
+  return Error(found.error().code(), found.error().text());
 }
 
 Credentials& Credentials::here() {

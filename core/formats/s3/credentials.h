@@ -32,9 +32,14 @@ Result<TemporaryKey> parse_temporary_key(std::string_view json);
 // Pure. "2026-11-28T19:09:56Z", also with a fraction. None: another text.
 std::optional<std::time_t> parse_time(std::string_view text);
 
+// Both are looked for once in a process.
 std::string region();
-// "https://HOST[:PORT]", without '/' at the end. Errors: kBadInput  it is no such address.
-Result<std::string> endpoint();
+struct Endpoint {
+  std::string url;   // "https://HOST[:PORT]", without '/' at the end
+  std::string from;  // what says so, for people: "AWS_ENDPOINT_URL_S3"
+};
+// Errors: kBadInput  what is said is no such address.
+Result<Endpoint> endpoint();
 
 // Threads: any.
 class Credentials {

@@ -50,6 +50,16 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+// What another try would find again is bad input.
+Error failure(CURLcode code, const std::string& said) {
+  const std::string text = without_secrets(said);  // of a proxy's address
+  if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+    return Error(Code::kBadInput, text + " (AWS_CA_BUNDLE names a file of certificates to trust)");
+  if (code == CURLE_SSL_CONNECT_ERROR && text.find("wrong version number") != text.npos)
+    return Error(Code::kBadInput, "there is no TLS, expected an address with http://: " + text);
+  return Error(Code::kUnavailable, text);
+}
+
 // What the callbacks of one call read and write.
 struct Transfer {
   const HttpCall& call;
@@ -160,6 +170,32 @@ struct Http::Lease {
   curl_slist* headers = nullptr;
 };
 
+std::string without_secrets(const std::string& text) {
+  std::string out;
+  bool in_address = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const unsigned char c = static_cast<unsigned char>(text[i]);
+    if (text.compare(i, 3, "://") == 0) {
+      // Until a space, a quote or the path nothing but a host is shown.
+      const auto end = std::min(text.find_first_of(" '\"/?#,;", i + 3), text.size());
+      const auto at = text.rfind('@', end);
+      out += "://";
+      i = at != text.npos && at > i + 2 && at < end ? at : i + 2;
+      in_address = true;
+      continue;
+    }
+    if (c == ' ' || c == '\'' || c == '"') in_address = false;
+    if (in_address && (c == '?' || c == '#')) {
+      const auto end = std::min(text.find_first_of(" '\"", i), text.size());
+      out += "?..";
+      i = end - 1;
+      continue;
+    }
+    out += c < 0x20 || c == 0x7f ? ' ' : text[i];
+  }
+  return out;
+}
+
 std::string HttpReply::header(const std::string& name) const {
   const auto at = headers.find(name);
   return at == headers.end() ? "" : at->second;
@@ -222,7 +258,7 @@ Result<HttpReply> Http::send(const HttpCall& call) {
   lease.set(CURLOPT_USERAGENT, "starling");
   const bool hasty = call.hasty || call.metadata;
   lease.set(CURLOPT_CONNECTTIMEOUT, hasty ? 2L : 5L);
-  lease.set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+  lease.set(CURLOPT_LOW_SPEED_LIMIT, 1024L);  // B/s
   lease.set(CURLOPT_LOW_SPEED_TIME, hasty ? 5L : 10L);
   if (call.metadata) lease.set(CURLOPT_NOPROXY, "*");
   if (!l.ca_file.empty()) lease.set(CURLOPT_CAINFO, l.ca_file.c_str());
@@ -250,7 +286,7 @@ Result<HttpReply> Http::send(const HttpCall& call) {
 
   const CURLcode code = l.perform(lease.curl);
   if (code != CURLE_OK && !(code == CURLE_WRITE_ERROR && transfer.is_cut()))
-    return Error(Code::kUnavailable, *why != '\0' ? why : l.error_text(code));
+    return failure(code, *why != '\0' ? why : l.error_text(code));
   long status = 0;
   STARLING_CHECK(l.getinfo(lease.curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
   transfer.reply.status = static_cast<int>(status);

@@ -16,6 +16,9 @@
 
 namespace starling::s3 {
 
+// A text without users, passwords and queries of the addresses in it, and in one line.
+std::string without_secrets(const std::string& text);
+
 struct HttpCall {
   std::string method;  // GET, HEAD, PUT, POST or DELETE
   std::string url;
@@ -41,8 +44,9 @@ class Http {
   // The one of this process. Errors: kBadInput  there is no libcurl, or an older one than 7.85.
   static Result<Http*> open();
 
-  // Blocks: at most 5 s for a connection, then as long as bytes pass; 10 s without one end the call.
-  // Errors: kUnavailable  no whole answer came: no connection, a silence, a cut body.
+  // Blocks: at most 5 s for a connection, then as long as bytes pass; 10 s with less than 1 KiB/s end the call.
+  // Errors: kUnavailable  no whole answer came: no connection, a silence, a cut body; kBadInput  there is
+  // no TLS, or its certificate is not trusted.
   Result<HttpReply> send(const HttpCall& call);
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "core/base/mac.h"
@@ -15,13 +16,19 @@ namespace {
 constexpr std::uint64_t kPartBytes = std::uint64_t{32} << 20, kPartsMax = 10'000;
 constexpr std::uint64_t kWholeBytesMax = 2 * kPartBytes;
 constexpr std::size_t kWindowBytesMin = std::size_t{256} << 10,
-                      kWindowBytesMax = std::size_t{8} << 20;
-constexpr std::size_t kWindows = 3;
+                      kWindowBytesMax = std::size_t{4} << 20;
+constexpr std::size_t kWindows = 2;
+constexpr unsigned kPagesMax = 1000;  // of a list: a million objects
 constexpr std::size_t kListBytesMax = std::size_t{16} << 20;
 
 Error unexpected(const HttpReply& reply, const std::string& what, const std::string& place) {
   return Error(Code::kUnavailable,
                "the store answers " + std::to_string(reply.status) + what + "; " + place);
+}
+
+// A store that refuses to show an object says nothing of what that holds: it is not a damaged one.
+Error not_shown(const Error& why) {
+  return Error(Code::kUnavailable, why.text());
 }
 
 std::optional<std::uint64_t> number(std::string_view text) {
@@ -95,11 +102,15 @@ class Object : public StoredObject {
     const std::uint64_t last = std::min(size_, from + wanted) - 1;
     const std::string range = std::to_string(from) + "-" + std::to_string(last);
     Request request{"GET", key_, {}, {{"range", "bytes=" + range}}, {}, last - from + 1};
-    if (!etag_.empty()) request.headers["if-match"] = etag_;
-    STARLING_TRY(answer, client_.send(request));
+    // A weak tag matches nothing.
+    if (!etag_.empty() && !etag_.starts_with("W/")) request.headers["if-match"] = etag_;
+    auto sent = client_.send(request);
+    if (!sent) return not_shown(sent.error());
+    Answer& answer = sent.value();
     const HttpReply& reply = answer.reply;
     if (reply.status == 412 || reply.status == 404)
-      return Error(Code::kBadInput, "object was replaced or removed while it was read; " + place_);
+      return Error(Code::kUnavailable,
+                   "object was replaced or removed while it was read; " + place_);
     const bool whole = reply.status == 200 && from == 0 && last + 1 == size_;
     const bool part = reply.status == 206 && reply.header("content-range") ==
                                                  "bytes " + range + "/" + std::to_string(size_);
@@ -125,8 +136,7 @@ class Store : public Storage {
     const ByteView nothing;
     auto written = put(probe, std::span<const ByteView>(&nothing, 1));
     if (!written) return std::move(written).error().in("expected a store to write in");
-    remove(probe);
-    return ok();
+    return remove(probe);
   }
 
   Result<> put(const std::string& name, std::span<const ByteView> pieces) override {
@@ -159,10 +169,11 @@ class Store : public Storage {
   }
 
   Result<std::unique_ptr<StoredObject>> open(const std::string& name) const override {
-    STARLING_TRY(answer, head(name));
-    if (!answer) return std::unique_ptr<StoredObject>();
-    return std::make_unique<Object>(client_, place_.key(name), place(name), answer->first,
-                                    answer->second);
+    const auto answer = head(name);
+    if (!answer) return not_shown(answer.error());
+    if (!answer.value()) return std::unique_ptr<StoredObject>();
+    return std::make_unique<Object>(client_, place_.key(name), place(name), answer.value()->first,
+                                    answer.value()->second);
   }
 
   Result<std::optional<std::uint64_t>> size(const std::string& name) const override {
@@ -171,27 +182,40 @@ class Store : public Storage {
   }
 
   Result<std::vector<std::string>> folders() const override {
-    std::vector<std::string> found;
-    STARLING_TRY(list({{"delimiter", "/"}}, "Prefix", [&](std::string_view name) {
-      if (name.ends_with('/')) found.emplace_back(name.substr(0, name.size() - 1));
-    }));
-    return found;
+    std::set<std::string> found;
+    const auto take = [&](std::string_view name) {
+      if (const auto slash = name.find('/'); slash != name.npos)
+        found.emplace(name.substr(0, slash));
+    };
+    // Keys too, as a store may not know `delimiter`.
+    STARLING_TRY(list({{"delimiter", "/"}}, {"Prefix", "Key"}, take));
+    return std::vector<std::string>(found.begin(), found.end());
   }
 
-  void remove(const std::string& name) override {
-    (void)client_.send({"DELETE", place_.key(name)});
+  Result<> replace(const std::string& name, const std::string& text) override {
+    const ByteView bytes = as_bytes(std::span<const char>(text));
+    Request request{"PUT", place_.key(name), {}, {}, std::span<const ByteView>(&bytes, 1)};
+    request.once = true;
+    STARLING_TRY(answer, client_.send(request));
+    return answer.reply.good() ? Result<>(ok()) : unexpected(answer.reply, "", place(name));
+  }
+
+  Result<> remove(const std::string& name) override {
+    STARLING_TRY(answer, client_.send({"DELETE", place_.key(name)}));
+    const bool gone = answer.reply.good() || answer.reply.status == 404;
+    return gone ? Result<>(ok()) : unexpected(answer.reply, "", place(name));
   }
 
   void remove_folder(const std::string& folder) override {
     std::vector<std::string> names;
     const auto listed = list(
-        {}, "Key",
+        {}, {"Key"},
         [&](std::string_view name) {
           if (name.starts_with(folder + "/")) names.emplace_back(name);
         },
         folder + "/");
     if (!listed) return;
-    for (const std::string& name : names) remove(name);
+    for (const std::string& name : names) (void)remove(name);
   }
 
   std::string place(const std::string& name) const override { return place_.text(name); }
@@ -201,42 +225,51 @@ class Store : public Storage {
   Result<std::optional<std::pair<std::uint64_t, std::string>>> head(const std::string& name) const {
     using Head = std::optional<std::pair<std::uint64_t, std::string>>;
     STARLING_TRY(answer, client_.send({"HEAD", place_.key(name)}));
-    if (answer.reply.status == 404) return Head();
+    if (answer.reply.status == 404) {
+      // Whatever stands before a store may say so, and without a reason. The list says what is there.
+      bool there = false;
+      STARLING_TRY(list(
+          {}, {"Key"}, [&](std::string_view each) { there |= each == name; }, name));
+      return there ? unexpected(answer.reply, " of an object in its list", place(name))
+                   : Result<Head>(Head());
+    }
     const auto size = number(answer.reply.header("content-length"));
     if (!answer.reply.good() || !size) return unexpected(answer.reply, " and no size", place(name));
     return Head({*size, answer.reply.header("etag")});
   }
 
-  // Calls back with each text of <ELEMENT> in the list, from behind the store's prefix on.
+  // Calls back with each text of these elements in the list, from behind the store's prefix on.
   template <class Take>
-  Result<> list(std::map<std::string, std::string> query, const std::string& element, Take take,
-                const std::string& below = {}) const {
+  Result<> list(std::map<std::string, std::string> query, std::vector<std::string> elements,
+                Take take, const std::string& below = {}) const {
     const std::string root = place_.key("");
     query["list-type"] = "2";
     query["encoding-type"] = "url";
     query["prefix"] = root + below;
-    for (;;) {
+    for (unsigned page = 0; page < kPagesMax; ++page) {
       STARLING_TRY(answer, client_.send({"GET", "", query, {}, {}, kListBytesMax}));
       const std::string& body = answer.reply.body;
-      if (answer.reply.status != 200 || body.size() > kListBytesMax || !body.ends_with(">"))
-        return answer.reply.status == 404
-                   ? Error(Code::kBadInput, "there is no such bucket; " + place_.text())
-                   : unexpected(answer.reply, " and no list", place_.text());
-      STARLING_TRY(texts, texts_of(body, element));
-      for (const std::string& text : texts) {
-        const auto name = decoded(text);
-        if (!name)
-          return Error(Code::kCorrupt, "a name in the store's list is no name; " + place_.text());
-        if (name->starts_with(root)) take(std::string_view(*name).substr(root.size()));
+      if (answer.reply.status != 200 || body.size() > kListBytesMax)
+        return unexpected(answer.reply, " and no list", place_.text());
+      for (const std::string& element : elements) {
+        STARLING_TRY(texts, texts_of(body, element));
+        for (const std::string& text : texts) {
+          // The request asks for encoded names, and a store may not know that.
+          auto name = decoded(text);
+          if (!name || !name->starts_with(root)) name = text;
+          if (!name->starts_with(root))
+            return unexpected(answer.reply, " and a list of other names", place_.text());
+          take(std::string_view(*name).substr(root.size()));
+        }
       }
       const auto more = text_of(body, "IsTruncated");
-      if (!more) return unexpected(answer.reply, " and half a list", place_.text());
-      if (*more != "true") return ok();
+      if (more == "false") return ok();
       const auto next = text_of(body, "NextContinuationToken");
-      if (!next || query["continuation-token"] == *next)
-        return unexpected(answer.reply, " and a list without an end", place_.text());
+      if (more != "true" || !next || query["continuation-token"] == *next)
+        return unexpected(answer.reply, " and half a list", place_.text());
       query["continuation-token"] = *next;
     }
+    return Error(Code::kUnavailable, "the store's list has no end; " + place_.text());
   }
 
   Result<> put_in_parts(const std::string& name, std::span<const ByteView> pieces,
@@ -284,8 +317,9 @@ class Store : public Storage {
                                        {{"uploadId", id}},
                                        {{"content-type", "application/xml"}},
                                        std::span<const ByteView>(&body, 1)}));
-    // Of a try before, whose answer was lost, there is an object and no upload any more.
-    if (answer.reply.good() || answer.again) {
+    // Of a try before, whose answer was lost, there is an object and no upload any more. (libcurl tries again by itself
+    // where a connection that was kept is closed.)
+    if (answer.reply.good() || answer.reply.status == 404) {
       STARLING_TRY(there, size(name));
       if (there == bytes) return ok();
     }

@@ -26,7 +26,8 @@ TEST_CASE("s3 place: what is no bucket, and keys that some would take for others
 
 TEST_CASE("s3 place: a store is named by a folder or an address") {
   CHECK(storage_named("s3://abc/x/").value() == "s3://abc/x");
-  CHECK_FALSE(storage_named("s3://abc/../x"));
+  for (const char* meant : {"s3://abc/../x", "s3:/abc/x", "S3://abc/x", "s3:abc"})
+    CHECK_MESSAGE(!storage_named(meant), meant);  // a folder of this name is not meant
   CHECK(storage_named("/a/./b/").value() == "/a/b");
   CHECK(storage_named("/").value() == "/");
   CHECK(storage_named("c").value().ends_with("/c"));
