@@ -31,9 +31,14 @@ class LatestStep {
     taken_ = step_->version;
     return step_;
   }
+  // Whether the worker has told of a step.
+  bool any() const {
+    const std::lock_guard lock(mutex_);
+    return step_.has_value();
+  }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::optional<ProgressStep> step_;  // guarded by mutex_
   Version taken_ = kNoVersion;        // guarded by mutex_
 };

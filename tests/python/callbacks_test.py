@@ -394,6 +394,22 @@ def the_best_is_of_the_steps_up_to_the_end(place):
     watch.close()
 
 
+def at_the_end_a_checkpoint_counts_that_is_there_and_was_not_told(place):
+    folder, ck = Folder(place), place.path("ck")
+    for k in (3, 4, 5, 6):
+        os.makedirs(os.path.join(ck, f"step-{k:09}"))
+        open(os.path.join(ck, f"step-{k:09}", "manifest.json"), "w").close()
+    heard = Evaluated()
+    heard.callbacks.best = lambda e: e.loss
+    watch = heard.watch(folder, checkpoints=ck, keep=1)
+    folder.put(evaluating(), *map(step, range(3)), {**evaluation(3), "loss": 0.1}, step(3), step(4), checkpoint(5), step(5), evaluation(6), step(6))
+    told(watch)
+    require(sorted(os.listdir(ck)) == [f"step-{k:09}" for k in (3, 5, 6)], f"{os.listdir(ck)}")  # 6 may be half
+    watch.finish(done=True)
+    watch.close()
+    require(sorted(os.listdir(ck)) == [f"step-{k:09}" for k in (3, 6)], f"{os.listdir(ck)}")
+
+
 def only_checkpoints_beyond_the_end_go(place):
     folder = place.path("ck")
     for name in ("step-000000010", "step-000000020", "step-000000030", "step-x", "mine"):
@@ -414,4 +430,4 @@ main(steps_come_once_and_in_order_whatever_the_order_of_lines, records_have_name
      who_goes_on_hears_the_evaluation_of_the_step_before,
      a_step_that_is_done_again_with_its_evaluation_is_not_told_anew,
      stop_ends_a_job_with_a_step_that_no_longer_one_evaluates, the_best_is_of_the_steps_up_to_the_end,
-     only_checkpoints_beyond_the_end_go)
+     at_the_end_a_checkpoint_counts_that_is_there_and_was_not_told, only_checkpoints_beyond_the_end_go)

@@ -311,6 +311,10 @@ int work(const Life& life, actors::SharedLife& shared) {
       if (watch.value())
         watch.value()->start([to = worker.value()](const Notice& n) { caf::anon_send(to, n); });
       status = wait_for_end(inbox, worker.value(), life.command, latest, job, over);
+      // All others have left, and this worker has taken part in nothing (came_too_late() is of those that hear
+      // so before they have joined).
+      if (status == kExitTerminated && over.told && !over.left && !latest.any())
+        status = kExitAlone;
       handed_over = status == 0 && !over.job_done;
       if (watch.value() && handed_over && life.command.acknowledge) watch.value()->handed_over();
       watch.value().reset();

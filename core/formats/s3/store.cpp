@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -17,7 +18,7 @@ constexpr std::uint64_t kPartBytes = std::uint64_t{32} << 20, kPartsMax = 10'000
 constexpr std::uint64_t kWholeBytesMax = 2 * kPartBytes;
 constexpr std::size_t kWindowBytesMin = std::size_t{256} << 10,
                       kWindowBytesMax = std::size_t{4} << 20;
-constexpr std::size_t kWindows = 2;
+constexpr std::size_t kWindows = 16;  // of all objects of a store: 64 MiB
 constexpr unsigned kPagesMax = 1000;  // of a list: a million objects
 constexpr std::size_t kListBytesMax = std::size_t{16} << 20;
 
@@ -39,17 +40,39 @@ std::optional<std::uint64_t> number(std::string_view text) {
   return value;
 }
 
+class Object;
+
+// Bytes of an object, from `begin` on.
+struct Window {
+  const Object* of = nullptr;
+  std::uint64_t begin = 0;
+  std::string bytes;
+};
+
+// The windows of all open objects of a store, so that many of them take no more memory than a few.
+struct Windows {
+  std::mutex mutex;         // protects:
+  std::vector<Window> all;  // the last used first
+};
+
 // Reads through windows, as a shard is read in many small parts that follow one another, at two or three
 // places. A window is twice as large as the one that it goes on from: a worker may want little of a shard.
 class Object : public StoredObject {
  public:
-  Object(const Client& client, std::string key, std::string place, std::uint64_t size,
-         std::string etag)
-      : client_(client),
+  Object(std::shared_ptr<Windows> windows, const Client& client, std::string key, std::string place,
+         std::uint64_t size, std::string etag)
+      : windows_(std::move(windows)),
+        client_(client),
         key_(std::move(key)),
         place_(std::move(place)),
         size_(size),
         etag_(std::move(etag)) {}
+  ~Object() override {
+    const std::lock_guard lock(windows_->mutex);
+    std::erase_if(windows_->all, [this](const Window& w) { return w.of == this; });
+  }
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
 
   std::uint64_t size() const override { return size_; }
   const std::string& place() const override { return place_; }
@@ -57,7 +80,7 @@ class Object : public StoredObject {
   Result<> read(std::uint64_t from, std::span<std::uint8_t> out) const override {
     if (from > size_ || out.size() > size_ - from)
       return Error(Code::kBadInput, "object ends at byte " + std::to_string(size_) + "; " + place_);
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(windows_->mutex);
     while (!out.empty()) {
       STARLING_TRY(window, at(from, out.size()));
       const std::string_view there = std::string_view(window->bytes).substr(from - window->begin);
@@ -70,32 +93,26 @@ class Object : public StoredObject {
   }
 
  private:
-  struct Window {
-    std::uint64_t begin = 0;
-    std::string bytes;
-  };
-
   // The window that has this byte, the first of all from now on. `wanted`: bytes. Errors: as read().
   Result<const Window*> at(std::uint64_t from, std::size_t wanted) const {
     const auto has = [&](const Window& w) {
-      return from >= w.begin && from - w.begin < w.bytes.size();
+      return w.of == this && from >= w.begin && from - w.begin < w.bytes.size();
     };
-    const auto leads = [&](const Window& w) { return w.begin + w.bytes.size() == from; };
-    auto found = std::find_if(windows_.begin(), windows_.end(), has);
-    if (found == windows_.end()) {
-      found = std::find_if(windows_.begin(), windows_.end(), leads);
-      if (found != windows_.end())
-        wanted = std::max(wanted, 2 * found->bytes.size());
-      else if (windows_.size() < kWindows)
-        found = windows_.emplace(found);
-      else
-        found = windows_.end() - 1;
+    const auto leads = [&](const Window& w) {
+      return w.of == this && w.begin + w.bytes.size() == from;
+    };
+    std::vector<Window>& all = windows_->all;
+    auto found = std::find_if(all.begin(), all.end(), has);
+    if (found == all.end()) {
+      found = std::find_if(all.begin(), all.end(), leads);
+      if (found != all.end()) wanted = std::max(wanted, 2 * found->bytes.size());
       wanted = std::clamp(wanted, kWindowBytesMin, kWindowBytesMax);
       STARLING_TRY(bytes, fetch(from, wanted));
-      *found = {from, std::move(bytes)};
+      if (found == all.end()) found = all.size() < kWindows ? all.emplace(found) : found - 1;
+      *found = {this, from, std::move(bytes)};
     }
-    std::rotate(windows_.begin(), found, found + 1);
-    return &windows_.front();
+    std::rotate(all.begin(), found, found + 1);
+    return &all.front();
   }
 
   Result<std::string> fetch(std::uint64_t from, std::size_t wanted) const {
@@ -119,12 +136,11 @@ class Object : public StoredObject {
     return std::move(answer.reply.body);
   }
 
+  const std::shared_ptr<Windows> windows_;
   const Client client_;
   const std::string key_, place_;
   const std::uint64_t size_;
   const std::string etag_;
-  mutable std::mutex mutex_;             // protects:
-  mutable std::vector<Window> windows_;  // the last used first
 };
 
 class Store : public Storage {
@@ -172,8 +188,8 @@ class Store : public Storage {
     const auto answer = head(name);
     if (!answer) return not_shown(answer.error());
     if (!answer.value()) return std::unique_ptr<StoredObject>();
-    return std::make_unique<Object>(client_, place_.key(name), place(name), answer.value()->first,
-                                    answer.value()->second);
+    return std::make_unique<Object>(windows_, client_, place_.key(name), place(name),
+                                    answer.value()->first, answer.value()->second);
   }
 
   Result<std::optional<std::uint64_t>> size(const std::string& name) const override {
@@ -328,6 +344,7 @@ class Store : public Storage {
 
   const Place place_;
   const Client client_;
+  const std::shared_ptr<Windows> windows_ = std::make_shared<Windows>();
 };
 
 }  // namespace

@@ -243,7 +243,10 @@ class Watch:
             self._tell_history(with_last=True)
         for event in self._order.rest():
             self._step(event)
-        self._prune()  # a checkpoint may have been told before the last evaluations
+        # A checkpoint may have been told before the last evaluations, and the last one may be there and not told.
+        if self.chosen is not None:
+            self._checkpoint = max([self._checkpoint, *steps_in(self._checkpoints)])
+        self._prune()
         if done:
             self._release(wait=False)
         while self._queue:
