@@ -227,7 +227,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     def environment(self, home, **more):
         """Of processes that use it, and find no other key than this one."""
         access, (secret, token) = list(self.keys.items())[-1]
-        return {"AWS_ENDPOINT_URL_S3": self.url, "AWS_REGION": REGION, "HOME": home, "AWS_EC2_METADATA_DISABLED": "true",
+        return {"AWS_ENDPOINT_URL_S3": self.url, "AWS_REGION": REGION, "HOME": home, "AWS_EC2_METADATA_DISABLED": "true", "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1",
                 "AWS_ACCESS_KEY_ID": access, "AWS_SECRET_ACCESS_KEY": secret, **({"AWS_SESSION_TOKEN": token} if token else {}), **more}
 
 

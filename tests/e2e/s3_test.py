@@ -149,7 +149,7 @@ def what_is_secret_is_in_no_line(place):
     with serving() as server:
         job = endless(place)
         host = server.url.partition("://")[2]
-        for changed in ({"AWS_ENDPOINT_URL_S3": f"http://me:hidden@{host}"}, {"http_proxy": "gopher://me:hidden@127.0.0.1:9", "no_proxy": ""},
+        for changed in ({"AWS_ENDPOINT_URL_S3": f"http://me:hidden@{host}"}, {"http_proxy": "gopher://me:hidden@127.0.0.1:9", "no_proxy": "", "NO_PROXY": ""},
                         {"AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://me:hidden@127.0.0.1:9/key?token=hidden", "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
                         {"AWS_SECRET_ACCESS_KEY": "hid den"}, {"AWS_SESSION_TOKEN": "hidden\r\nx-another: header"},
                         {"AWS_SESSION_TOKEN": "hidden"}):

@@ -59,7 +59,7 @@ class Store:
     def __enter__(self):
         self.variables = mock.patch.dict(os.environ, {
             "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{self.port}", "AWS_ACCESS_KEY_ID": "AKEY", "AWS_SECRET_ACCESS_KEY": "a-secret",
-            "HOME": self.place.folder, "AWS_EC2_METADATA_DISABLED": "true"})
+            "HOME": self.place.folder, "AWS_EC2_METADATA_DISABLED": "true", "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"})
         self.variables.start()
         return self
 
