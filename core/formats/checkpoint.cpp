@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/base/hash.h"
+#include "core/base/text.h"
 #include "core/wire/limits.h"
 #include "core/wire/step_codec.h"
 
@@ -15,6 +16,7 @@ namespace starling {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using starling::hex;  // of bytes, beside that of a number
 
 constexpr const char* kFormat = "starling-checkpoint";
 // 2: segments are cut at parts, and steps compute other bits than those of 1.
@@ -22,13 +24,6 @@ constexpr const char* kFormat = "starling-checkpoint";
 constexpr unsigned kFormatVersion = 3;
 constexpr const char* kManifest = "manifest.json";
 constexpr std::string_view kFolder = "step-";
-
-std::string hex(ByteView bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const std::uint8_t byte : bytes) text += {kDigits[byte >> 4], kDigits[byte & 15]};
-  return text;
-}
 
 std::optional<Bytes> unhex(const std::string& text) {
   if (text.size() % 2 != 0) return std::nullopt;

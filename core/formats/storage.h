@@ -28,8 +28,8 @@ class StoredObject {
   virtual const std::string& place() const = 0;  // for people
 };
 
-// Each function blocks for the store. Threads: any, also several at once. Errors: besides what is said at
-// each, kUnavailable  a store behind a network is down, or does not answer.
+// Each function blocks for the store. Threads: any, also several at once. Errors: besides those
+// named at each function, kUnavailable  a store behind a network is down, or does not answer.
 class Storage {
  public:
   virtual ~Storage() = default;
@@ -59,8 +59,8 @@ class Storage {
   // Errors: kBadInput  it cannot be read.
   virtual Result<std::vector<std::string>> folders() const = 0;
 
-  // As put() of one text, and tried once: whoever has read what this replaces reads that again before
-  // another try, as somebody else may have replaced it meanwhile.
+  // As put() of one text, and tried once: a caller that replaces what it has read reads the object again before
+  // another try, as another process may have replaced it meanwhile.
   virtual Result<> replace(const std::string& name, const std::string& text) = 0;
 
   // Removes one object, if it is there. Errors: kBadInput  it stays.

@@ -13,10 +13,6 @@
 namespace starling {
 namespace {
 
-double unix_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 std::string number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
@@ -95,6 +91,10 @@ class Exposition {
 };
 
 }  // namespace
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 const char* content_type(MetricsFormat format) {
   return format == MetricsFormat::kOpenMetrics

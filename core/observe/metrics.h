@@ -17,6 +17,9 @@ enum class MetricsFormat : std::uint8_t {
   kOpenMetrics,  // text, version 1.0.0
 };
 
+// Seconds since 1970, of the system's clock.
+double unix_time();
+
 // The content type of a format.
 const char* content_type(MetricsFormat format);
 

@@ -156,7 +156,9 @@ TEST_CASE("keeper: an order that a part of fails is carried out by the next") {
   }
 }
 
-TEST_CASE("keeper: a checkpoint that cannot be marked for now stays, and is marked later") {
+TEST_CASE(
+    "keeper: a checkpoint whose mark the store refuses while it is away stays, and is marked "
+    "later") {
   Rig rig;
   rig.away = [](const std::string& call, const std::string& name) {
     return call == "put" && name.ends_with("manifest.json");

@@ -1,6 +1,5 @@
 """Checkpoints in a store with S3's interface: what is lost with all machines, and what a store does wrong."""
 import os
-import shutil
 import signal
 import subprocess
 from unittest import mock
@@ -42,22 +41,12 @@ def endless(place, every=10, **changes):
     return with_checkpoints(place.waiting_job(steps=STEPS, schedule_steps=400, **changes), FOLDER, every)
 
 
-def killed_with_everything(run):
-    """All processes at once, and every file of theirs."""
-    pids = [run.process.pid, *(worker["pid"] for worker in run.workers())]
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in pids:
-            os.kill(pid, number)
-    run.process.wait()
-    shutil.rmtree(run.out)
-
-
 def everything_is_lost_but_the_store_and_the_job_goes_on(place):
     with serving() as server, using(server, place):
         job = endless(place)
         first = place.run(job, "--workers", 3)
         wait_until(lambda: len(first.events("checkpoint")) >= 3, "three checkpoints")
-        killed_with_everything(first)
+        first.kill_everything()
         newest = steps_there(server)[-1]
         steps = newest + MORE
         quiet = place.quiet(place.waiting_job(steps=steps, schedule_steps=400))
@@ -225,7 +214,7 @@ def a_large_shard_is_put_in_parts_and_a_damaged_one_is_not_believed(place):
         job = with_checkpoints(large(place.waiting_job(**changes)), FOLDER, 5)
         first = place.run(job, "--workers", 1)
         wait_until(lambda: len(first.events("checkpoint")) >= 2, "two checkpoints")
-        killed_with_everything(first)
+        first.kill_everything()
         newer = steps_there(server)[-1]
         sizes = [len(data) for key, data in server.objects.items() if "shard-" in key]
         require(sizes and min(sizes) > 64 << 20, f"shards of {sizes} bytes")
@@ -246,7 +235,7 @@ def a_store_that_is_away_does_not_make_a_run_go_on_from_an_older_checkpoint(plac
         job = endless(place)
         first = place.run(job, "--workers", 1)
         wait_until(lambda: len(first.events("checkpoint")) >= 2, "two checkpoints")
-        killed_with_everything(first)
+        first.kill_everything()
         newest = f"step-{steps_there(server)[-1]:09}/manifest.json"
         page = b"<html><body>default backend - 404</body></html>"
         for method, fault, said in (("GET", "503", "the store answers 503"),

@@ -75,7 +75,7 @@ TEST_CASE("slurm: without its state a job goes on from its newest checkpoint, if
             "[ -e coordinator-state ] || new='--new --resume'\n"));
 }
 
-// Goal: whoever launches a job learns where its processes find the key of its store.
+// Goal: the files of a launched job say where its processes find the key of its store.
 TEST_CASE(
     "launch: files of a job whose checkpoints are in object storage have a place for its key") {
   LaunchPlan plan = a_plan();

@@ -1,6 +1,6 @@
 #pragma once
-// Farewell says when a coordinator that was told to end may go. Where its workers are told to leave at about the same
-// time, as by whoever takes down all of a job, their last checkpoint takes a coordinator, and it stays for that.
+// Farewell says when a coordinator that was told to end may go. Where an engine ends all processes of a job, the
+// workers are told to leave at about the same time: their last checkpoint takes a coordinator, which stays for that.
 // Pure but for the clock that is passed.
 
 #include <chrono>
@@ -33,7 +33,7 @@ class Farewell {
     }
   }
 
-  // Notes that the coordinator was told. Returns whether it was told before: whoever says so again wants no waiting.
+  // Notes that the coordinator was told to end. Returns whether it was told before: a second signal ends the wait.
   bool told(Clock::time_point now) {
     if (told_) return true;
     told_ = now;

@@ -30,10 +30,6 @@ constexpr std::chrono::seconds kPatience{5};  // for a request, and for its answ
 constexpr std::uint32_t kHeaderBytesMax = 8 * 1024;
 constexpr int kConnectionsMax = 16;
 
-double unix_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 // One request and its answer. It owns itself by what is under way.
 struct Connection : std::enable_shared_from_this<Connection> {
   Connection(asio::ip::tcp::socket socket, const Metrics& of, int& count)
@@ -105,7 +101,7 @@ struct MetricsServer::Impl {
       if (!error && open < kConnectionsMax)
         std::make_shared<Connection>(std::move(socket), metrics, open)->begin();
       if (!error) return accept();
-      // No descriptor is left, for now.
+      // accept() found no free descriptor: connections that end give some back.
       pause.expires_after(std::chrono::milliseconds(100));
       pause.async_wait([this](error_code over) {
         if (!over) accept();

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/base/text.h"
 #include "core/formats/s3/answer_xml.h"
 #include "core/formats/s3/http.h"
 
@@ -24,15 +25,6 @@ constexpr std::time_t kBeforeEnd = 300;
 constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
 constexpr const char* kMetadata = "http://169.254.169.254";
 constexpr const char* kContainers = "http://169.254.170.2";
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t' || text.front() == '\n'))
-    text.remove_prefix(1);
-  while (!text.empty() &&
-         (text.back() == ' ' || text.back() == '\t' || text.back() == '\r' || text.back() == '\n'))
-    text.remove_suffix(1);
-  return text;
-}
 
 // Without spaces and line ends around it, which files and Secrets often have.
 std::string variable(const char* name) {

@@ -27,18 +27,18 @@ struct TemporaryKey {
   AccessKey key;
   std::optional<std::time_t> ends;
 };
-// Pure. Of the JSON that metadata services answer. Errors: kCorrupt  it has no key.
+// Pure. Of the JSON that metadata services answer. Errors: kUnavailable  the text has no key.
 Result<TemporaryKey> parse_temporary_key(std::string_view json);
 // Pure. "2026-11-28T19:09:56Z", also with a fraction. None: another text.
 std::optional<std::time_t> parse_time(std::string_view text);
 
-// Both are looked for once in a process.
+// region() and endpoint() are found once in a process.
 std::string region();
 struct Endpoint {
   std::string url;   // "https://HOST[:PORT]", without '/' at the end
   std::string from;  // what says so, for people: "AWS_ENDPOINT_URL_S3"
 };
-// Errors: kBadInput  what is said is no such address.
+// Errors: kBadInput  the variable or the profile has another text than an address.
 Result<Endpoint> endpoint();
 
 // Threads: any.

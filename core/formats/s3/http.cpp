@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/text.h"
 
 namespace starling::s3 {
 namespace {
@@ -41,13 +42,6 @@ std::string lower(std::string_view text) {
   std::transform(out.begin(), out.end(), out.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return out;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const auto space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
-  while (!text.empty() && space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && space(text.back())) text.remove_suffix(1);
-  return text;
 }
 
 // What another try would find again is bad input.

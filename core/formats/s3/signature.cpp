@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/base/check.h"
+#include "core/base/text.h"
 
 namespace starling::s3 {
 namespace {
@@ -14,13 +15,6 @@ namespace {
 using Hash = std::array<std::uint8_t, 32>;
 
 constexpr const char* kAlgorithm = "AWS4-HMAC-SHA256";
-
-std::string hex(const Hash& hash) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const std::uint8_t byte : hash) text += {kDigits[byte >> 4], kDigits[byte & 15]};
-  return text;
-}
 
 Hash hmac(std::string_view key, std::string_view text) {
   Hash out;
