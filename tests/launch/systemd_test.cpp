@@ -34,6 +34,16 @@ TEST_CASE("systemd: a coordinator begins the group where it has no state, and co
     CHECK_MESSAGE(has(unit, part), part);
 }
 
+TEST_CASE(
+    "systemd: each unit tells its state, is killed where it hangs, and starts as long as it "
+    "needs") {
+  const Launch launch = systemd_files(of_systemd()).value();
+  for (const char* name : {"starling-coordinator.service", "starling-worker@.service"})
+    for (const char* part : {"\nType=notify\n", "\nNotifyAccess=all\n", "\nWatchdogSec=120\n",
+                             "\nTimeoutStartSec=infinity\n"})
+      CHECK_MESSAGE(has(text_of(launch, name), part), name, part);
+}
+
 TEST_CASE("systemd: of three coordinators each machine has its unit") {
   LaunchPlan plan = of_systemd();
   plan.coordinators = {{"10.0.0.1", 7000}, {"fe80::1", 7000}, {"c", 7000}};

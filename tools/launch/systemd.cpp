@@ -19,6 +19,11 @@ StartLimitIntervalSec=600
 StartLimitBurst=20
 
 [Service]
+# Ready when it listens; killed and started again where it hangs for two minutes.
+Type=notify
+NotifyAccess=all
+TimeoutStartSec=infinity
+WatchdogSec=120
 User=starling
 StateDirectory=starling
 WorkingDirectory=/var/lib/starling
@@ -44,6 +49,11 @@ StartLimitIntervalSec=600
 StartLimitBurst=20
 
 [Service]
+# Ready when it has read its key; killed and started again where it hangs for two minutes.
+Type=notify
+NotifyAccess=all
+TimeoutStartSec=infinity
+WatchdogSec=120
 User=starling
 StateDirectory=starling/worker-%i
 WorkingDirectory=/var/lib/starling/worker-%i

@@ -108,6 +108,13 @@ struct CheckCommand {
 };
 int check(const CheckCommand& command);
 
+struct StatusCommand {
+  std::string where;  // folder of a run or a coordinator, its events.jsonl, or http://HOST:PORT
+  bool watch = false;
+  bool json = false;
+};
+int status(const StatusCommand& command);
+
 struct AuditCommand {
   // Folders of runs, or their events.jsonl: one, or two to compare.
   std::vector<std::string> runs;

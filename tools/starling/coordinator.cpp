@@ -26,6 +26,7 @@
 #include "tools/starling/resume.h"
 #include "tools/starling/sinks.h"
 #include "tools/starling/spectator.h"
+#include "tools/starling/watchdog.h"
 
 namespace starling::tools {
 namespace {
@@ -121,18 +122,19 @@ using Inbox = actors::ThreadInbox<actors::Observed, actors::CoordinatorOver>;
 // it is a child, some time after the job's end. Threads: belongs to one thread.
 class Follower {
  public:
-  // `spectator` has none in a child, which shows nothing, and `curve` is null then. `skips`,
+  // `spectator` has none in a child, which shows nothing, and `sinks` is null then. `manager` is borrowed. `skips`,
   // `farewell`: have had the events of an earlier process.
   Follower(const CoordinatorCommand& command, const Job& job, EventWriter& events,
-           std::optional<Spectator>& spectator, const LossCurve* curve, Skips skips,
-           Farewell farewell)
+           std::optional<Spectator>& spectator, const SinksThere* sinks, Skips skips,
+           Farewell farewell, ServiceManager& manager)
       : command_(command),
         job_(job),
         events_(events),
         spectator_(spectator),
-        curve_(curve),
+        sinks_(sinks),
         skips_(std::move(skips)),
-        farewell_(std::move(farewell)) {}
+        farewell_(std::move(farewell)),
+        manager_(manager) {}
 
   void say(const std::string& text) {
     if (spectator_) spectator_->say(text);
@@ -186,7 +188,8 @@ class Follower {
     if (!missing.empty()) show_warning(missing);
     if (!spectator_) return;
     spectator_->close();
-    if (const auto curve = curve_->save(
+    if (const std::string sums = sinks_->status.now().sums(unix_time()); !sums.empty()) say(sums);
+    if (const auto curve = sinks_->curve.save(
             (std::filesystem::path(events_.path()).parent_path() / "loss.svg").string(), job_.name);
         !curve)
       fail(curve.error());
@@ -223,8 +226,10 @@ class Follower {
     if (const auto warning = written && !command_.child ? skips_.take(seen->event) : std::nullopt) {
       STARLING_TRY(warn(warning->text));
     }
-    if (const auto* step = std::get_if<event::StepPassed>(&seen->event))
+    if (const auto* step = std::get_if<event::StepPassed>(&seen->event)) {
       if (step->record.version + 1 == job_.steps) last_step_seen_ = true;
+      manager_.status(service_status(step->record.version, job_.steps, step->world));
+    }
     if (last_step_seen_ && held_) return take_end();
     if (const auto* restarted = std::get_if<event::Restarted>(&seen->event))
       checkpoint_ = restarted->version;
@@ -280,9 +285,10 @@ class Follower {
   const Job& job_;
   EventWriter& events_;
   std::optional<Spectator>& spectator_;
-  const LossCurve* const curve_;
+  const SinksThere* const sinks_;
   Skips skips_;
   Farewell farewell_;
+  ServiceManager& manager_;
   std::optional<Clock::time_point> ended_;
   actors::Observed held_;  // a good end, until the last step is told; null: none
   Clock::time_point held_at_;
@@ -310,9 +316,11 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   STARLING_TRY(coordinator, actors::spawn_coordinator(system, std::move(options)));
   Inbox inbox(system);
   caf::anon_send(coordinator.actor, actors::follow_atom_v, inbox.address());
+  ServiceManager manager = manager_of(command.child);
+  keep_telling(system, coordinator.actor, manager);
   const auto go = [&]() -> Result<int> {
     std::optional<Spectator> spectator;
-    auto told = std::make_unique<LossCurve>();
+    Sinks told;
     Skips skips(job);
     Farewell farewell;
     if (!command.child) {
@@ -321,12 +329,19 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     }
     STARLING_TRY(events, open_events(command, job, [&](const Event& event) {
                    spectator->remember(event);
-                   told->on(event);
+                   told.curve->on(event);
+                   told.status->remember(event);
                    (void)skips.take(event);
                    farewell.on(event);
                  }));
-    const LossCurve* const curve = command.child ? nullptr : &add_sinks(*events, std::move(told));
-    STARLING_TRY(served, serve_metrics(*events, job, command.metrics));
+    // A child shows nothing, and serves nothing.
+    std::optional<SinksThere> sinks;
+    std::unique_ptr<MetricsServer> served;
+    if (!command.child) {
+      sinks.emplace(add_sinks(*events, std::move(told)));
+      STARLING_TRY(server, serve_metrics(*events, job, sinks->status, command.metrics));
+      served = std::move(server);
+    }
     // A group takes the folder when it begins, and no coordinator that comes back does.
     if (command.first && !command.child) {
       STARLING_TRY(take_folder(job, run, {}));
@@ -339,8 +354,8 @@ Result<int> coordinate(const CoordinatorCommand& command) {
       started.coordinator = command.name;
       STARLING_TRY(events->start(std::move(started)));
     }
-    Follower follower(command, job, *events, spectator, curve, std::move(skips),
-                      std::move(farewell));
+    Follower follower(command, job, *events, spectator, sinks ? &*sinks : nullptr, std::move(skips),
+                      std::move(farewell), manager);
     if (!remark.empty()) {
       STARLING_TRY(events->write(event::Warning{remark}));
       follower.show_warning(remark);
@@ -348,6 +363,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     follower.say(command.name + " listens at port " + std::to_string(coordinator.port) +
                  ", events go to " + events->path() +
                  (served ? ", metrics are at " + served->url() : ""));
+    manager.ready();  // it listens; whether there is a leader, others decide too
     auto code = follower.follow(inbox, coordinator.actor, keys);
     follower.finish();
     // The last to do, as the claim of `run`: a coordinator that only goes away may come back.

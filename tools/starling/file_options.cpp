@@ -64,4 +64,17 @@ void add_check(CLI::App& app, CheckCommand& check) {
       ->excludes(bf16);
 }
 
+void add_status(CLI::App& app, StatusCommand& o) {
+  auto* sub = subcommand(app, "status",
+                         "Says where a run is: its step, who works, who decides, what is written, "
+                         "what was lost.",
+                         "starling status out --watch\n  starling status http://10.0.0.1:9464");
+  sub->add_option("where", o.where,
+                  "folder of a run (--out of `run` or `coordinator`), or the address of its "
+                  "--metrics, http://HOST:PORT")
+      ->required();
+  sub->add_flag("--watch", o.watch, "again each second, until the run is over");
+  sub->add_flag("--json", o.json, "one JSON object a line (docs/status.md)");
+}
+
 }  // namespace starling::tools

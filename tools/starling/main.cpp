@@ -26,8 +26,8 @@ using namespace starling::tools;
 // Finds an address that was given for a path of this machine; empty: there is none.
 std::string address_for_a_path(const CLI::App& sub) {
   static constexpr const char* kAddresses[] = {
-      "--join",   "--host",     "--listen",  "--at",      "--advertise",     "--peers",
-      "--attach", "--metadata", "--metrics", "--command", "--failure-domain"};
+      "--join",   "--host",     "--listen",  "--at",      "--advertise",      "--peers",
+      "--attach", "--metadata", "--metrics", "--command", "--failure-domain", "where"};
   static constexpr const char* kStores[] = {"--checkpoints", "file",
                                             "checkpoint"};  // s3://BUCKET/PREFIX
   for (const CLI::Option* option : sub.get_options()) {
@@ -79,6 +79,7 @@ int command(int argc, char** argv, const Registry& registry) {
   CheckCommand check_options;
   ExportCommand export_options;
   AuditCommand audit_options;
+  StatusCommand status_options;
   ChaosCommand chaos_options;
   ReplayCommand replay_options;
   add_run(app, run_options);
@@ -86,6 +87,7 @@ int command(int argc, char** argv, const Registry& registry) {
   add_coordinator(app, coordinator_options);
   add_chaos(app, chaos_options);
   add_replay(app, replay_options);
+  add_status(app, status_options);
   add_launch(app, launch_options);
   add_keys(app, keys_options);
   add_check(app, check_options);
@@ -125,6 +127,7 @@ int command(int argc, char** argv, const Registry& registry) {
   if (chosen == "check") return tools::check(check_options);
   if (chosen == "export") return tools::export_model(export_options);
   if (chosen == "audit") return tools::audit(audit_options);
+  if (chosen == "status") return tools::status(status_options);
   return tools::version();
 }
 

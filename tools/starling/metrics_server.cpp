@@ -32,8 +32,8 @@ constexpr int kConnectionsMax = 16;
 
 // One request and its answer. It owns itself by what is under way.
 struct Connection : std::enable_shared_from_this<Connection> {
-  Connection(asio::ip::tcp::socket socket, const Metrics& of, int& count)
-      : stream(std::move(socket)), metrics(of), open(count) {
+  Connection(asio::ip::tcp::socket socket, const Metrics& of, const StatusSink& run, int& count)
+      : stream(std::move(socket)), metrics(of), status(run), open(count) {
     ++open;
   }
   ~Connection() { --open; }
@@ -65,11 +65,16 @@ struct Connection : std::enable_shared_from_this<Connection> {
       const auto format = open_format ? MetricsFormat::kOpenMetrics : MetricsFormat::kPrometheus;
       reply.set(http::field::content_type, content_type(format));
       reply.body() = metrics.text(format, unix_time());
+    } else if (target == "/status") {
+      reply.set(http::field::content_type, "application/json");
+      reply.body() = status.now().json(unix_time()) + "\n";
+    } else if (target == "/status.txt") {
+      for (const std::string& line : status.now().lines(unix_time())) reply.body() += line + "\n";
     } else if (target == "/healthz") {
       reply.body() = "ok\n";
     } else {
       reply.result(http::status::not_found);
-      reply.body() = "metrics are at /metrics\n";
+      reply.body() = "metrics are at /metrics, and what the run has come to at /status\n";
     }
     reply.keep_alive(false);
     reply.prepare_payload();
@@ -83,6 +88,7 @@ struct Connection : std::enable_shared_from_this<Connection> {
 
   beast::tcp_stream stream;
   const Metrics& metrics;
+  const StatusSink& status;
   int& open;
   beast::flat_buffer buffer{kHeaderBytesMax};
   http::request_parser<http::empty_body> parser;
@@ -92,14 +98,14 @@ struct Connection : std::enable_shared_from_this<Connection> {
 }  // namespace
 
 struct MetricsServer::Impl {
-  explicit Impl(const Metrics& of) : metrics(of) {}
+  Impl(const Metrics& of, const StatusSink& run) : metrics(of), status(run) {}
 
   // The next connection; those beyond kConnectionsMax are closed at once.
   void accept() {
     acceptor.async_accept([this](error_code error, asio::ip::tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
       if (!error && open < kConnectionsMax)
-        std::make_shared<Connection>(std::move(socket), metrics, open)->begin();
+        std::make_shared<Connection>(std::move(socket), metrics, status, open)->begin();
       if (!error) return accept();
       // accept() found no free descriptor: connections that end give some back.
       pause.expires_after(std::chrono::milliseconds(100));
@@ -110,6 +116,7 @@ struct MetricsServer::Impl {
   }
 
   const Metrics& metrics;
+  const StatusSink& status;
   int open = 0;  // connections; before `io`, whose end ends them
   asio::io_context io{1};
   asio::ip::tcp::acceptor acceptor{io};
@@ -118,11 +125,12 @@ struct MetricsServer::Impl {
 };
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::make(const std::string& address,
-                                                           const Metrics& metrics) {
+                                                           const Metrics& metrics,
+                                                           const StatusSink& status) {
   const bool port_alone = address.find_first_not_of("0123456789") == std::string::npos;
   STARLING_TRY(listen, address_to_listen(port_alone ? "127.0.0.1:" + address : address));
   STARLING_TRY(numeric, parse_address(listen));
-  auto impl = std::make_unique<Impl>(metrics);
+  auto impl = std::make_unique<Impl>(metrics, status);
   error_code error;
   const auto host = asio::ip::make_address(numeric.host, error);
   const auto step = [&](auto act) {

@@ -15,6 +15,7 @@ void add_check(CLI::App& app, CheckCommand& check);
 void add_chaos(CLI::App& app, ChaosCommand& o);
 void add_replay(CLI::App& app, ReplayCommand& o);
 void add_audit(CLI::App& app, AuditCommand& o);
+void add_status(CLI::App& app, StatusCommand& o);
 
 template <class Command>
 void add_log(CLI::App* sub, Command& command) {

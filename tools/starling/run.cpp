@@ -53,7 +53,7 @@ class Run {
   Run(RunOptions options, PreparedRun prepared)
       : options_(std::move(options)),
         run_(std::move(prepared)),
-        curve_(add_sinks(*run_.events)),
+        sinks_(add_sinks(*run_.events)),
         spectator_(run_.job),
         children_(blocked_in_children()),
         workers_(
@@ -66,7 +66,7 @@ class Run {
   }
 
   Result<int> go() {
-    STARLING_TRY(served, serve_metrics(*run_.events, run_.job, options_.metrics));
+    STARLING_TRY(served, serve_metrics(*run_.events, run_.job, sinks_.status, options_.metrics));
     metrics_ = std::move(served);
     CoordinatorsOptions coordinators;
     coordinators.job = run_.job;
@@ -375,13 +375,15 @@ class Run {
     children_.wait_all(run_.job.checkpoint.on() ? kLastCheckpoint : kSignalGrace);
     if (const auto killed = children_.kill_rest(); killed > 0)
       fail(5, std::to_string(killed) + " processes did not end and were killed");
-    if (const auto curve = curve_.save(run_.path("loss.svg"), run_.job.name); !curve)
+    if (const auto curve = sinks_.curve.save(run_.path("loss.svg"), run_.job.name); !curve)
       worst = fail(curve.error());
     // These are of a checkpoint that was under way; no process writes any more.
     if (run_.job.checkpoint.on())
       remove_own_checkpoints(*open_storage(run_.job.checkpoint.dir), writer_of(run_.job, run_.id()),
                              kNoVersion,
                              /*kept=*/{});
+    if (const std::string sums = sinks_.status.now().sums(unix_time()); !sums.empty())
+      spectator_.say(sums);
     if (ended_ && !stopped_) say_how_to_go_on();
     if (ended_ || !over()) return code;
     if (failed_) {
@@ -435,7 +437,7 @@ class Run {
 
   const RunOptions options_;
   PreparedRun run_;
-  const LossCurve& curve_;
+  const SinksThere sinks_;
   std::unique_ptr<MetricsServer> metrics_;  // null: none are asked for
   Spectator spectator_;
   Children children_;  // before its users: it outlives them

@@ -7,23 +7,35 @@
 #include "core/observe/events.h"
 #include "core/observe/loss_curve.h"
 #include "core/observe/metrics.h"
+#include "core/observe/run_status.h"
 #include "tools/starling/metrics_server.h"
 
 namespace starling::tools {
 
-// Adds them, a line each, for `starling run` and for a coordinator of its own. Returns the curve, which
-// its command saves when the run is over; `curve`: one that has had the events of an earlier process.
-inline const LossCurve& add_sinks(
-    EventWriter& events, std::unique_ptr<LossCurve> curve = std::make_unique<LossCurve>()) {
-  return events.add(std::move(curve));
+// Sinks are of a command; those that have had the events of an earlier process may be given.
+struct Sinks {
+  std::unique_ptr<LossCurve> curve = std::make_unique<LossCurve>();
+  std::unique_ptr<StatusSink> status = std::make_unique<StatusSink>();
+};
+
+// SinksThere belong to the EventWriter that they were added to.
+struct SinksThere {
+  const LossCurve& curve;  // its command saves it when the run is over
+  const StatusSink& status;
+};
+
+// Adds them, a line each, for `starling run` and for a coordinator of its own.
+inline SinksThere add_sinks(EventWriter& events, Sinks sinks = {}) {
+  return {events.add(std::move(sinks.curve)), events.add(std::move(sinks.status))};
 }
 
-// Adds metrics, and serves them at `address`; it is empty: does neither, and returns null. The server must end before
-// `events`. Errors: as MetricsServer::make().
+// Adds metrics, and serves them and `status` at `address`; it is empty: does neither, and returns null. The server must
+// end before `events`. Errors: as MetricsServer::make().
 inline Result<std::unique_ptr<MetricsServer>> serve_metrics(EventWriter& events, const Job& job,
+                                                            const StatusSink& status,
                                                             const std::string& address) {
   if (address.empty()) return std::unique_ptr<MetricsServer>();
-  return MetricsServer::make(address, events.add(std::make_unique<Metrics>(job)));
+  return MetricsServer::make(address, events.add(std::make_unique<Metrics>(job)), status);
 }
 
 }  // namespace starling::tools

@@ -40,6 +40,7 @@
 #include "tools/starling/model_file.h"
 #include "tools/starling/run_place.h"
 #include "tools/starling/spectator.h"
+#include "tools/starling/watchdog.h"
 #include "tools/starling/worker_life.h"
 
 namespace starling::tools {
@@ -250,7 +251,7 @@ int say_last_word(actors::SharedLife& shared, int status, const std::string& rea
 }
 
 // Runs in the child process of the guard.
-int work(const Life& life, actors::SharedLife& shared) {
+int work(const Life& life, ServiceManager& manager, actors::SharedLife& shared) {
   keep_memory_small();
   auto watch =
       cloud_watch(life.command, Log(life.options.log, {{"worker", life.options.key.name}}));
@@ -308,9 +309,10 @@ int work(const Life& life, actors::SharedLife& shared) {
     if (worker) {
       shared.listens = true;
       inbox.watch(worker.value());
+      keep_telling(system, worker.value(), manager);
       if (watch.value())
         watch.value()->start([to = worker.value()](const Notice& n) { caf::anon_send(to, n); });
-      status = wait_for_end(inbox, worker.value(), life.command, latest, job, over);
+      status = wait_for_end(inbox, worker.value(), life.command, latest, job, manager, over);
       // All others have left, and this worker has taken part in nothing (came_too_late() is of those that hear
       // so before they have joined).
       if (status == kExitTerminated && over.told && !over.left && !latest.any())
@@ -445,8 +447,10 @@ Result<int> live(const WorkerCommand& command) {
   guard.coordinators = life.options.coordinators;
   guard.too_late = [&life](const Ended& end) { return came_too_late(life, end); };
   const std::uint64_t kills = kills_for_memory();
-  STARLING_TRY(status, actors::run_guard(guard, [&life](actors::SharedLife& shared) {
-                 return work(life, shared);
+  ServiceManager manager = manager_of(command.child);
+  manager.ready();  // it knows its key; coordinators and work may be far away
+  STARLING_TRY(status, actors::run_guard(guard, [&](actors::SharedLife& shared) {
+                 return work(life, manager, shared);
                }));
   if (status == 128 + SIGKILL && kills_for_memory() > kills)
     return fail(3, guard.key.name + ": the kernel killed it, as memory is short; " +

@@ -10,6 +10,7 @@
 #include "core/base/signals.h"
 #include "core/observe/progress.h"
 #include "tools/starling/spectator.h"
+#include "tools/starling/watchdog.h"
 
 namespace starling::tools {
 namespace {
@@ -35,7 +36,8 @@ Asked asked_by_signal(const WorkerCommand& command) {
 }
 
 int wait_for_end(WorkerInbox& inbox, const caf::actor& worker, const WorkerCommand& command,
-                 actors::LatestStep& latest, const Job& job, actors::WorkerOver& over) {
+                 actors::LatestStep& latest, const Job& job, ServiceManager& manager,
+                 actors::WorkerOver& over) {
   std::optional<ProgressLine> line;
   if (!command.quiet) line.emplace(stdout, ProgressStyle::of(stdout), job.steps, unit_of(job));
   std::optional<Clock::time_point> leaving;
@@ -50,7 +52,10 @@ int wait_for_end(WorkerInbox& inbox, const caf::actor& worker, const WorkerComma
         over.reason = "the worker's actor ended without a word";
       }
     }
-    if (const auto step = latest.take(); step && line) line->step(*step);
+    if (const auto step = latest.take()) {
+      if (line) line->step(*step);
+      manager.status(service_status(step->version, job.steps, step->world));
+    }
     const Asked asked = done ? Asked{} : asked_by_signal(command);
     const bool again = asked.leaves && leaving && Clock::now() - *leaving > kSameSignal;
     if (asked.ends || (again && !command.child)) {
@@ -58,6 +63,7 @@ int wait_for_end(WorkerInbox& inbox, const caf::actor& worker, const WorkerComma
       return kExitSignal + asked.signal;
     }
     if (asked.leaves && !leaving) {
+      manager.stopping();
       leaving = Clock::now();
       const double notice_ms = 1000 * command.notice_s;
       caf::anon_send(worker, Notice{signal_name(asked.signal), "",

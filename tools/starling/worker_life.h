@@ -7,6 +7,7 @@
 #include "actors/inbox.h"
 #include "actors/worker/worker.h"
 #include "core/job/job.h"
+#include "tools/processes/service_manager.h"
 #include "tools/starling/commands.h"
 
 namespace starling::tools {
@@ -24,8 +25,10 @@ struct Asked {
 // of `run` takes all for notice, as all processes of a run may get them, and ends by order.
 Asked asked_by_signal(const WorkerCommand& command);
 
-// Waits until the worker is over, or a signal ends it without a WorkerOver. Returns the status.
+// Waits until the worker is over, or a signal ends it without a WorkerOver. Returns the status. `manager` hears the
+// steps, and of a leave that begins.
 int wait_for_end(WorkerInbox& inbox, const caf::actor& worker, const WorkerCommand& command,
-                 actors::LatestStep& latest, const Job& job, actors::WorkerOver& over);
+                 actors::LatestStep& latest, const Job& job, ServiceManager& manager,
+                 actors::WorkerOver& over);
 
 }  // namespace starling::tools

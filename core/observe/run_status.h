@@ -1,0 +1,90 @@
+#pragma once
+// What a run has come to, by its events: for `starling status`, and for a line at its end.
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/observe/event.h"
+#include "core/observe/event_sink.h"
+
+namespace starling {
+
+// Times are Unix times in seconds, of the clock of the process that told; 0: not known. Threads: none; a value. Memory:
+// fixed, but for the members of an epoch.
+class RunStatus {
+ public:
+  enum class State : std::uint8_t { kWaiting, kTraining, kDone, kEnded, kFailed };
+
+  // Takes the next event. `at`: when it was told.
+  void take(const Event& event, double at);
+
+  // Takes a line of events.jsonl, without its end. Errors: as read_event().
+  Result<> take_line(std::string_view line);
+
+  State state() const { return state_; }
+  bool over() const { return state_ >= State::kDone; }
+  double last_at() const { return last_at_; }  // of any event; 0: there was none
+
+  // One JSON object on one line, without its end; docs/status.md lists its keys. What is not known is left out.
+  std::string json(double now) const;
+  // For people: the first line says where the run is, each further one begins with its subject.
+  std::vector<std::string> lines(double now) const;
+  // "3 workers lost, 2 left, 5 joined; pauses 1.2 s; 97.1 % of 0:12:03 in steps"; empty: no step was told.
+  std::string sums(double now) const;
+
+ private:
+  struct Pauses {  // s
+    double detect = 0, form = 0, resume = 0;
+    double all() const { return detect + form + resume; }
+  };
+
+  void add(const event::EpochFormed& epoch, double at);
+  void add(const event::StepPassed& step);
+  std::string state_line(double now) const;
+  double effective(double now) const;  // time in steps, of all time since the start; 0 to 1
+  double seconds_left() const;         // NaN: not known
+
+  State state_ = State::kWaiting;
+  std::string name_, coordinator_;  // coordinator_: of which the events are; empty: of all of a run
+  std::string digest_, reason_;     // of what is over
+  std::uint64_t steps_ = 0;
+  double begun_ = 0, last_at_ = 0;
+  Version from_ = 0, next_ = 0;
+  std::optional<event::StepPassed> step_;  // the last
+  double smoothed_s_ = 0, in_steps_s_ = 0;
+  std::optional<event::EpochFormed> epoch_;
+  double epoch_at_ = 0;
+  std::map<std::string, double> preparing_;  // by name, since when
+  std::optional<event::LeaderElected> leader_;
+  std::optional<event::Exposed> exposed_;
+  std::optional<Version> checkpoint_;
+  double checkpoint_at_ = 0;
+  std::optional<event::Evaluated> evaluated_;
+  std::uint64_t joined_ = 0, left_ = 0, lost_ = 0, fenced_ = 0, restarts_ = 0, skipped_ = 0;
+  Pauses pauses_;
+  std::uint64_t not_timed_ = 0;  // epochs: of several coordinators the leader times them
+  Version doubted_from_ = kNoVersion;
+  std::uint64_t warnings_ = 0;
+  std::string warning_;  // the last
+  double warning_at_ = 0;
+};
+
+// A RunStatus that one thread tells and others ask. Threads: any.
+class StatusSink : public EventSink {
+ public:
+  void on(const Event& event) override;
+  void remember(const Event& event);  // of an earlier process
+  RunStatus now() const;
+
+ private:
+  mutable std::mutex mutex_;
+  RunStatus status_;  // guarded by mutex_
+};
+
+}  // namespace starling

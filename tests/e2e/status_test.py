@@ -1,0 +1,94 @@
+"""`starling status`: the same of a folder and of an address, while workers come and go, and what leads nowhere."""
+import json
+import os
+import re
+import signal
+import subprocess
+
+from cluster import Cluster
+from harness import STARLING, kill_join_and_leave, main, require, wait_until, with_checkpoints
+from ports import free_ports
+
+
+def status(where, *options, code=0):
+    asked = subprocess.run([STARLING, "status", str(where), *options], capture_output=True, text=True, timeout=120)
+    require(asked.returncode == code, f"status {where}: {asked.returncode}, expected {code}: {asked.stdout}{asked.stderr}")
+    return asked.stdout if code == 0 else asked.stderr
+
+
+def facts(where):
+    return json.loads(status(where, "--json"))
+
+
+def a_run_is_seen_from_its_folder_and_from_its_address(place):
+    job = with_checkpoints(place.waiting_job(steps=400), place.path("kept"), 20)
+    run = place.run(job, "--workers", 3, "--metrics", "127.0.0.1:0")
+    run.wait_for_step(20)
+    url = re.search(r"metrics are at (http://[^/\s]*)", run.text())[1]
+    with open(place.path("watched"), "w") as out:
+        watcher = subprocess.Popen([STARLING, "status", run.out, "--watch", "--json"], stdout=out)
+    kill_join_and_leave(run, 60)
+    for where in (run.out, os.path.join(run.out, "events.jsonl"), url):
+        seen = wait_until(lambda where=where: (lambda now: now if now["workers"]["left"] == 1 else None)(facts(where)), "the leave")
+        require(seen["state"] == "training" and seen["steps"] == 400 and 60 <= seen["step"] <= 400, seen)
+        require(seen["workers"]["lost"] + seen["workers"]["fenced"] == 1 and seen["workers"]["joined"] >= 4, seen)
+        require(seen["checkpoint"]["step"] % 20 == 0 and seen["checkpoint"]["seconds"] < 600, seen)
+        require(seen["leader"]["coordinator"] == 0 and seen["pause_seconds"]["resume"] > 0, seen)
+        names = [member["name"] for member in seen["epoch"]["members"]]
+        text = status(where)
+        require(re.match(r"job-?\S*: training, step \d+ of 400 ", text) or "training, step" in text, text)
+        require(all(f"  rank {rank} " in text for rank in range(len(names))), f"{names}: {text}")
+    run.end()
+    require(watcher.wait(60) == 0, f"--watch ended with {watcher.returncode}")
+    with open(place.path("watched")) as file:
+        watched = [json.loads(line) for line in file]
+    require(watched[-1]["state"] == "done" and watched[-1]["digest"] == run.digest(), watched[-1])
+    steps = [one["step"] for one in watched]
+    require(steps == sorted(steps), "a run went back")
+    seen = facts(run.out)
+    require(seen["state"] == "done" and seen["step"] == 400 and seen["digest"] == run.digest(), seen)
+    require(re.search(r"\n?1 worker lost, 1 left, \d+ joined; pauses \d+\.\d s in all; \d+\.\d % of 0:\d\d in steps\n", run.text()),
+            run.text()[-600:])
+
+
+def each_coordinator_answers_for_itself(place):
+    job = place.waiting_job(steps=100_000)
+    ports = free_ports(3)
+    with Cluster(place, job, coordinators=3, workers=2) as cluster:
+        plain = cluster.command
+        cluster.command = lambda i, job=None: (*plain(i, job), "--metrics", str(ports[i]))
+        cluster.start_all()
+        cluster.wait_for_step(0, 20)
+        urls = [f"http://127.0.0.1:{port}" for port in ports]
+        first = next(i for i in range(3) if "leader" in facts(urls[i]))
+        cluster.coordinators[first].send_signal(signal.SIGKILL)
+        cluster.coordinators[first].wait()
+        require("nobody" in status(urls[first], code=3) or "refused" in status(urls[first], code=3), "a dead one answers")
+        others = {0, 1, 2} - {first}
+
+        def new_leader():
+            seen = [facts(urls[i]) for i in others]
+            require(all(one["state"] == "training" for one in seen), seen)
+            return any(one.get("leader", {}).get("coordinator") in others for one in seen)
+        wait_until(new_leader, "one of the others says that it leads")
+        # Begun again with the same command, it knows what was before.
+        cluster.start_coordinator(first)
+        wait_until(lambda: subprocess.run([STARLING, "status", urls[first]], capture_output=True).returncode == 0, "it answers")
+        wait_until(lambda: facts(urls[first])["step"] > 20 and facts(urls[first])["workers"]["joined"] == 2, "it knows the run")
+
+
+def what_leads_nowhere_is_one_line(place):
+    with open(place.path("other.txt"), "w") as file:
+        file.write("no events\n")
+    os.mkdir(place.path("empty"))
+    port = free_ports(1)[0]
+    for where, code, part in ((place.path("none"), 2, "none"), (place.path("empty"), 2, "events.jsonl"),
+                              (place.path("other.txt"), 2, "line 1"), ("/dev/zero", 2, "regular file"),
+                              (f"http://127.0.0.1:{port}", 3, str(port)), ("http://", 2, "http://"),
+                              ("http://127.0.0.1", 2, "127.0.0.1"), ("tcp://127.0.0.1:7000", 2, "tcp://"),
+                              ("http://no.such.host.invalid:9464", 2, "no.such.host.invalid")):
+        said = status(where, code=code)
+        require(said.startswith("starling: ") and said.count("\n") == 1 and part in said, f"{where}: {said}")
+
+
+main(a_run_is_seen_from_its_folder_and_from_its_address, each_coordinator_answers_for_itself, what_leads_nowhere_is_one_line)

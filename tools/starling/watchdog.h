@@ -1,0 +1,26 @@
+#pragma once
+// What a service manager hears of a coordinator or a worker: how far it is, and that it still answers.
+
+#include <caf/all.hpp>
+#include <cstdint>
+#include <string>
+
+#include "core/base/ids.h"
+#include "tools/processes/service_manager.h"
+
+namespace starling::tools {
+
+// The manager of the environment; none for a child of `starling run`, which is no service of its own.
+inline ServiceManager manager_of(bool child) {
+  return child ? ServiceManager("", {}) : ServiceManager::of_environment();
+}
+
+// Returns "step 12 of 2000, 3 workers".
+std::string service_status(Version version, std::uint64_t steps, std::uint32_t workers);
+
+// Tells `manager` that the service is alive each time that `watched` answers: an actor that hangs ends the notices,
+// and the manager kills the service and starts it again. Ends with `watched`. Without a watchdog it does nothing.
+void keep_telling(caf::actor_system& system, const caf::actor& watched,
+                  const ServiceManager& manager);
+
+}  // namespace starling::tools
