@@ -35,7 +35,8 @@ check_only=false
 for argument in "$@"; do
   case "$argument" in
     --check) check_only=true ;;
-    --engines) packages=(slurm-wlm slurmctld slurmd slurm-client munge systemd prometheus) ;;
+    --engines) packages=(slurm-wlm slurmctld slurmd slurm-client munge systemd prometheus
+      podman buildah runc catatonit netavark aardvark-dns mmdebstrap dpkg-dev lintian man-db zsh fish) ;;
     -h | --help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument '$argument'; --help lists them" >&2; exit 2 ;;
   esac

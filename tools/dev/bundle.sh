@@ -74,6 +74,9 @@ cp tools/python/starling/*.py "$out/tools/python/starling/"
 cp tools/bench/{kill_times,compare_pytorch,gpu_roofline,gpu_kernels}.py "$out/tools/bench/"
 programs_there() { find "$out/bin" "$out/lib/starling" -type f 2>/dev/null | sort; }
 
+# Man pages and completions, where a shell's MANPATH and XDG_DATA_DIRS may lead.
+python3 tools/package/pages.py --out "$out/share" "${programs[@]}"
+
 # ---- Libraries -------------------------------------------------------------------------------------------
 # The C library and its loader belong to a system's kernel and configuration, and to one another: a part of
 # another version beside the system's own would not start.

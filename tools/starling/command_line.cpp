@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "tools/starling/misunderstood.h"
 
@@ -50,6 +51,33 @@ std::string misunderstood(const CLI::App& app, const std::string& program,
   return what + "; " + command + " --help lists what there is";
 }
 
+using Json = nlohmann::ordered_json;
+
+Json described(const CLI::Option& option) {
+  std::vector<std::string> names;
+  for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+  for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+  return {{"names", names},
+          {"positional", option.get_positional() ? option.get_name() : ""},
+          {"value", option.get_items_expected_max() > 0 ? option.get_type_name() : ""},
+          {"default", option.get_default_str()},
+          {"required", option.get_required()},
+          {"text", option.get_description()}};
+}
+
+// Describes what --help shows, for programs: man pages and completions of shells are made of it.
+Json described(const CLI::App& app) {
+  Json options = Json::array(), subcommands = Json::array();
+  for (const CLI::Option* option : app.get_options())
+    if (!option->get_group().empty()) options.push_back(described(*option));
+  for (const CLI::App* sub : app.get_subcommands({})) subcommands.push_back(described(*sub));
+  return {{"name", app.get_name()},
+          {"text", app.get_description()},
+          {"options", options},
+          {"subcommands", subcommands},
+          {"footer", app.get_footer()}};
+}
+
 }  // namespace
 
 const CLI::Validator kWhole(
@@ -75,6 +103,10 @@ CLI::App* subcommand(CLI::App& app, const char* name, const char* what,
 
 std::optional<int> parse(CLI::App& app, const std::string& program,
                          std::vector<std::string> words) {
+  if (words == std::vector<std::string>{"help", "--json"}) {
+    std::printf("%s\n", described(app).dump(2).c_str());
+    return 0;
+  }
   if (!words.empty() && words[0] == "help") {
     words.erase(words.begin());
     words.resize(std::min<std::size_t>(words.size(), 1));

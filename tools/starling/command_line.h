@@ -15,8 +15,9 @@ extern const CLI::Validator kWhole;
 // Adds a subcommand with "Example:" below its options, as each has it.
 CLI::App* subcommand(CLI::App& app, const char* name, const char* what, const std::string& example);
 
-// Parses the words behind the program's name; "help NAME" is "NAME --help". Returns an exit code if
-// the program ends here: 0 after help, 2 after one line on stderr that says what was wrong.
+// Parses the words behind the program's name; "help NAME" is "NAME --help", and "help --json" prints all subcommands
+// with their options as one JSON object. Returns an exit code if the program ends here: 0 after help, 2 after one line
+// on stderr that says what was wrong.
 std::optional<int> parse(CLI::App& app, const std::string& program, std::vector<std::string> words);
 
 }  // namespace starling::tools

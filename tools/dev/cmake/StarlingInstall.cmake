@@ -8,7 +8,7 @@ set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 set(starling_rooms core kernels collectives elastic actors)
 set(starling_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Starling")
 
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/libstarling-dev")
 
 foreach(room IN LISTS starling_rooms)
   install(TARGETS starling_${room} EXPORT StarlingTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
