@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -21,6 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kSmooth = 0.1;  // part of a step's time in the smoothed one
+constexpr double kQuietS = 10;
 
 const char* word_of(RunStatus::State state) {
   switch (state) {
@@ -59,20 +61,24 @@ Json since(double at, double now) {
   return at > 0 ? Json(std::max(0.0, now - at)) : Json();
 }
 
-// A text of a file or of another machine on one line of a terminal.
-std::string plain(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 32 || c == 127; }, ' ');
-  return text;
-}
-
 std::string row(const std::string& subject, const std::string& rest) {
   std::string line = "  " + subject;
   line.resize(std::max<std::size_t>(line.size() + 1, 14), ' ');
-  return plain(line + rest);
+  return on_one_line(line + rest);
 }
 
 }  // namespace
+
+std::string on_one_line(std::string text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F are controls of terminals, too.
+    const bool c1 = byte == 0xc2 && i + 1 < text.size() && (text[i + 1] & 0xe0) == 0x80;
+    if (c1) text[i + 1] = ' ';
+    if (c1 || byte < 32 || byte == 127) text[i] = ' ';
+  }
+  return text;
+}
 
 void RunStatus::take(const Event& event, double at) {
   last_at_ = std::max(last_at_, at);
@@ -83,16 +89,17 @@ void RunStatus::take(const Event& event, double at) {
             coordinator_ = e.coordinator;
             steps_ = e.steps;
             from_ = next_ = e.from;
-            begun_ = at;
+            begun_ = got_on_at_ = at;
           },
-          [&](const event::Continued&) {
-            if (begun_ > 0) return;
-            begun_ = at;
-            in_steps_s_ = 0;
-          },
+          [&](const event::Continued&) {},
           [&](const event::Dropped&) {},
           [&](const event::WorkerChanged& e) {
             preparing_.erase(e.name);
+            leaving_.erase(e.name);
+            if (e.what == WorkerChange::kJoined)
+              there_[e.id] = e;
+            else
+              there_.erase(e.id);
             joined_ += e.what == WorkerChange::kJoined ? 1 : 0;
             left_ += e.what == WorkerChange::kLeft ? 1 : 0;
             lost_ += e.what == WorkerChange::kLost ? 1 : 0;
@@ -101,21 +108,30 @@ void RunStatus::take(const Event& event, double at) {
           [&](const event::Preparing& e) { preparing_[e.name] = at; },
           [&](const event::EpochFormed& e) { add(e, at); },
           [&](const event::TransportChosen&) {},
-          [&](const event::StepPassed& e) { add(e); },
-          [&](const event::LedgerPassed&) {},
+          [&](const event::StepPassed& e) { add(e, at); },
+          [&](const event::LedgerPassed& e) {
+            if (!again_) return;
+            next_ = std::max(next_, e.version + 1);
+            got_on_at_ = at;
+          },
           [&](const event::LeaderElected& e) {
             if (!leader_ || leader_->term <= e.term) leader_ = e;
           },
           [&](const event::Exposed& e) { exposed_ = e; },
           [&](const event::CheckpointWritten& e) {
-            checkpoint_ = std::max(checkpoint_.value_or(e.version), e.version);
+            if (checkpoint_ && *checkpoint_ >= e.version) return;  // told again, as by a new leader
+            checkpoint_ = e.version;
             checkpoint_at_ = at;
           },
           [&](const event::Restarted& e) {
             ++restarts_;
             next_ = e.version;
+            again_ = true;
+            got_on_at_ = at;
           },
-          [&](const event::NoticeGiven&) {},
+          [&](const event::NoticeGiven& e) {
+            if (e.leave) leaving_.insert(e.name);
+          },
           [&](const event::Tainted& e) { doubted_from_ = std::min(doubted_from_, e.first); },
           [&](const event::Mismatch& e) { doubted_from_ = std::min(doubted_from_, e.version); },
           [&](const event::Warning& e) {
@@ -142,8 +158,8 @@ void RunStatus::take(const Event& event, double at) {
 }
 
 Result<> RunStatus::take_line(std::string_view line) {
-  // Most of a file, and of nothing that is shown.
-  if (line.find("\"ev\":\"ledger\"") != line.npos) return ok();
+  // Most of a file, and of interest only where steps are done again.
+  if (!again_ && line.find("\"ev\":\"ledger\"") != line.npos) return ok();
   STARLING_TRY(read, read_event(line));
   if (read.event) take(*read.event, static_cast<double>(utc_of(read.time)) / 1e6);
   return ok();
@@ -151,27 +167,37 @@ Result<> RunStatus::take_line(std::string_view line) {
 
 void RunStatus::add(const event::EpochFormed& epoch, double at) {
   if (!over()) state_ = State::kTraining;
+  if (!step_) got_on_at_ = at;
+  forced_ = forced_ || epoch.kind == PlanKind::kForced;
   epoch_ = epoch;
   epoch_->holders.clear();
   epoch_->owned.clear();
   epoch_at_ = at;
-  not_timed_ += epoch.detect_ms || epoch.form_ms || epoch.resume_ms ? 0 : 1;
-  pauses_.detect += epoch.detect_ms.value_or(0) / 1000;
-  pauses_.form += epoch.form_ms.value_or(0) / 1000;
-  pauses_.resume += epoch.resume_ms.value_or(0) / 1000;
 }
 
-void RunStatus::add(const event::StepPassed& step) {
-  const double seconds = step.ms / 1000;
-  smoothed_s_ = step_ ? smoothed_s_ + kSmooth * (seconds - smoothed_s_) : seconds;
-  in_steps_s_ += seconds;
+void RunStatus::add(const event::StepPassed& step, double at) {
+  // Its time is that since the step before, so it has the pause of its epoch.
+  const double seconds = std::isfinite(step.ms) && step.ms > 0 ? step.ms / 1000 : 0;
+  const double pause = forced_ && step_ ? std::max(0.0, seconds - smoothed_s_) : 0;
+  const double in_step = seconds - pause;
+  smoothed_s_ = step_ ? smoothed_s_ + kSmooth * (in_step - smoothed_s_) : in_step;
+  in_steps_s_ += in_step;
+  pauses_s_ += pause;
   skipped_ += step.record.skipped ? 1 : 0;
   next_ = std::max(next_, step.record.version + 1);
+  got_on_at_ = at;
+  forced_ = again_ = false;
   step_ = step;
 }
 
-double RunStatus::seconds_left() const {
-  if (over() || !step_ || smoothed_s_ <= 0) return std::numeric_limits<double>::quiet_NaN();
+double RunStatus::quiet_s(double now) const {
+  const double since = state_ == State::kWaiting ? last_at_ : got_on_at_;
+  return !over() && since > 0 && now - since > kQuietS ? now - since : 0;
+}
+
+double RunStatus::seconds_left(double now) const {
+  if (over() || again_ || quiet_s(now) > 0 || !step_ || smoothed_s_ <= 0)
+    return std::numeric_limits<double>::quiet_NaN();
   return smoothed_s_ * static_cast<double>(steps_ > next_ ? steps_ - next_ : 0);
 }
 
@@ -181,10 +207,11 @@ std::string RunStatus::json(double now) const {
   if (!digest_.empty()) out["digest"] = digest_;
   if (!reason_.empty()) out["reason"] = reason_;
   if (last_at_ > 0) out["last_event_seconds"] = std::max(0.0, now - last_at_);
+  if (again_) out["again"] = true;
   if (step_) {
     out["loss"] = step_->record.loss;  // NaN becomes null
     out["step_seconds"] = smoothed_s_;
-    if (const double left = seconds_left(); !std::isnan(left)) out["seconds_left"] = left;
+    if (const double left = seconds_left(now); !std::isnan(left)) out["seconds_left"] = left;
   }
   if (evaluated_) out["evaluation"] = {{"step", evaluated_->version}, {"loss", evaluated_->loss}};
   if (epoch_) {
@@ -193,14 +220,18 @@ std::string RunStatus::json(double now) const {
       members.push_back({{"rank", members.size()},
                          {"name", member.name},
                          {"id", member.id},
-                         {"leaves", member.draining}});
+                         {"pid", pid_of(member)},
+                         {"leaves", leaves(member)}});
     out["epoch"] = {{"id", to_string(epoch_->id)},
                     {"kind", to_string(epoch_->kind)},
                     {"cause", epoch_->cause},
                     {"seconds", since(epoch_at_, now)},
                     {"members", members}};
   }
-  Json preparing = Json::array();
+  Json joined = Json::array(), preparing = Json::array();
+  for (const event::WorkerChanged& worker : waiting_members())
+    joined.push_back({{"name", worker.name}, {"id", worker.id}, {"pid", worker.pid}});
+  out["joined"] = joined;
   for (const auto& [name, since] : preparing_)
     if (now - since < static_cast<double>(Newcomers::kPatience.count())) preparing.push_back(name);
   out["preparing"] = preparing;
@@ -212,9 +243,7 @@ std::string RunStatus::json(double now) const {
   if (checkpoint_)
     out["checkpoint"] = {{"step", *checkpoint_}, {"seconds", since(checkpoint_at_, now)}};
   out["workers"] = {{"joined", joined_}, {"left", left_}, {"lost", lost_}, {"fenced", fenced_}};
-  out["pause_seconds"] = {
-      {"detect", pauses_.detect}, {"form", pauses_.form}, {"resume", pauses_.resume}};
-  out["epochs_not_timed"] = not_timed_;
+  out["pause_seconds"] = pauses_s_;
   out["restarts"] = restarts_;
   out["skipped_steps"] = skipped_;
   if (begun_ > 0) out["effective_time_ratio"] = effective(now);
@@ -223,6 +252,25 @@ std::string RunStatus::json(double now) const {
   if (!warning_.empty()) out["last_warning"] = warning_;
   // Texts come from users, who may have written them in another coding.
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::uint64_t RunStatus::pid_of(const event::EpochMember& member) const {
+  const auto worker = there_.find(member.id);
+  return worker == there_.end() ? 0 : worker->second.pid;
+}
+
+std::vector<event::WorkerChanged> RunStatus::waiting_members() const {
+  std::vector<event::WorkerChanged> waiting;
+  for (const auto& [id, worker] : there_) {
+    const auto is_it = [id = id](const event::EpochMember& member) { return member.id == id; };
+    if (!epoch_ || std::none_of(epoch_->members.begin(), epoch_->members.end(), is_it))
+      waiting.push_back(worker);
+  }
+  return waiting;
+}
+
+bool RunStatus::leaves(const event::EpochMember& member) const {
+  return member.draining || leaving_.contains(member.name);
 }
 
 double RunStatus::effective(double now) const {
@@ -236,21 +284,23 @@ std::string RunStatus::state_line(double now) const {
     line += text(", step %llu of %llu (%.1f %%)", static_cast<unsigned long long>(next_),
                  static_cast<unsigned long long>(steps_),
                  100 * static_cast<double>(next_) / static_cast<double>(steps_));
-  if (step_) {
+  if (again_) line += " again";
+  if (step_ && !again_) {
     line += text(", loss %.4f", step_->record.loss);
     if (!over()) {
       line += ", " + counted(epoch_ ? epoch_->members.size() : step_->world, "worker");
-      line += text(", %.1f ms a step", 1000 * smoothed_s_);
-      line += ", " + clock_text(seconds_left()) + " left";
+      if (quiet_s(now) == 0) line += text(", %.1f ms a step", 1000 * smoothed_s_);
+      if (const double left = seconds_left(now); !std::isnan(left))
+        line += ", " + clock_text(left) + " left";
     }
   }
   if (!digest_.empty()) line += ", digest " + digest_;
   if (!reason_.empty()) line += ": " + reason_;
-  // A run that waits for workers, and one that stands still, say nothing.
-  constexpr double kQuietS = 10;
-  if (!over() && last_at_ > 0 && now - last_at_ > kQuietS)
-    line += ", nothing told for " + clock_text(now - last_at_);
-  return plain(line);
+  // A run that waits for workers, stands still or is dead says nothing of that.
+  if (const double quiet = quiet_s(now); quiet > 0)
+    line +=
+        (state_ == State::kWaiting ? ", nothing told for " : ", no step for ") + clock_text(quiet);
+  return on_one_line(line);
 }
 
 std::vector<std::string> RunStatus::lines(double now) const {
@@ -263,10 +313,18 @@ std::vector<std::string> RunStatus::lines(double now) const {
   if (epoch_ && !over()) {
     const std::string cause = epoch_->cause.empty() ? "" : " (" + epoch_->cause + ")";
     out.push_back(row("epoch", label_of(*epoch_) + cause + ago(epoch_at_, now)));
-    for (std::size_t i = 0; i < epoch_->members.size(); ++i)
+    for (std::size_t i = 0; i < epoch_->members.size(); ++i) {
+      const event::EpochMember& member = epoch_->members[i];
+      const std::uint64_t pid = pid_of(member);
       out.push_back(row("rank " + std::to_string(i),
-                        epoch_->members[i].name + (epoch_->members[i].draining ? "  leaves" : "")));
+                        member.name + (pid > 0 ? ", process " + std::to_string(pid) : "") +
+                            (leaves(member) ? ", leaves" : "")));
+    }
   }
+  if (!over())
+    for (const event::WorkerChanged& worker : waiting_members())
+      out.push_back(row(
+          "joined", worker.name + ", process " + std::to_string(worker.pid) + ", in no epoch yet"));
   for (const auto& [name, since] : preparing_)
     if (!over() && now - since < static_cast<double>(Newcomers::kPatience.count()))
       out.push_back(row("prepares", name + ", since " + clock_text(std::max(0.0, now - since))));
@@ -292,11 +350,12 @@ std::vector<std::string> RunStatus::lines(double now) const {
 }
 
 std::string RunStatus::sums(double now) const {
-  if (!step_ || begun_ <= 0) return "";
-  std::string line = counted(lost_ + fenced_, "worker") + " lost, " + std::to_string(left_) +
-                     " left, " + std::to_string(joined_) + " joined";
+  if (!step_ || begun_ <= 0 || state_ == State::kFailed) return "";
+  std::string line = counted(lost_, "worker") + " lost, ";
+  if (fenced_ > 0) line += std::to_string(fenced_) + " fenced, ";
+  line += std::to_string(left_) + " left, " + std::to_string(joined_) + " joined";
   if (restarts_ > 0) line += ", " + counted(restarts_, "restart");
-  if (not_timed_ == 0) line += text("; pauses %.1f s in all", pauses_.all());
+  line += text("; pauses %.1f s in all", pauses_s_);
   const double time = (over() ? last_at_ : std::max(now, last_at_)) - begun_;
   return line + text("; %.1f %% of ", 100 * effective(now)) + clock_text(time) + " in steps";
 }
@@ -306,9 +365,11 @@ void StatusSink::on(const Event& event) {
   status_.take(event, unix_time());
 }
 
-void StatusSink::remember(const Event& event) {
+void StatusSink::remember(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
   const std::lock_guard lock(mutex_);
-  status_.take(event, 0);
+  for (std::string line; std::getline(file, line);)
+    if (!file.eof()) (void)status_.take_line(line);  // the last one may be half written
 }
 
 RunStatus StatusSink::now() const {

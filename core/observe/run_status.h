@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +16,10 @@
 
 namespace starling {
 
-// Times are Unix times in seconds, of the clock of the process that told; 0: not known. Threads: none; a value. Memory:
+// A text of a file or of another machine on one line of a terminal: what is not printable is a space.
+std::string on_one_line(std::string text);
+
+// Times are Unix times in seconds, of the clock of the process that told. Threads: none; a value. Memory:
 // fixed, but for the members of an epoch.
 class RunStatus {
  public:
@@ -35,40 +39,43 @@ class RunStatus {
   std::string json(double now) const;
   // For people: the first line says where the run is, each further one begins with its subject.
   std::vector<std::string> lines(double now) const;
-  // "3 workers lost, 2 left, 5 joined; pauses 1.2 s; 97.1 % of 0:12:03 in steps"; empty: no step was told.
+  // "3 workers lost, 1 fenced, 2 left, 5 joined; pauses 1.2 s in all; 97.1 % of 12:03 in steps"; empty: no step was
+  // told, or the run has failed, and who was lost with it is not told.
   std::string sums(double now) const;
 
  private:
-  struct Pauses {  // s
-    double detect = 0, form = 0, resume = 0;
-    double all() const { return detect + form + resume; }
-  };
-
   void add(const event::EpochFormed& epoch, double at);
-  void add(const event::StepPassed& step);
+  void add(const event::StepPassed& step, double at);
   std::string state_line(double now) const;
-  double effective(double now) const;  // time in steps, of all time since the start; 0 to 1
-  double seconds_left() const;         // NaN: not known
+  double effective(double now) const;     // time in steps, of all time since the start; 0 to 1
+  double seconds_left(double now) const;  // NaN: not known
+  double quiet_s(double now) const;       // since it got on; 0: not worth a word
+  std::uint64_t pid_of(const event::EpochMember& member) const;  // 0: not known
+  bool leaves(const event::EpochMember& member) const;
+  std::vector<event::WorkerChanged> waiting_members() const;  // joined, and in no epoch
 
   State state_ = State::kWaiting;
   std::string name_, coordinator_;  // coordinator_: of which the events are; empty: of all of a run
   std::string digest_, reason_;     // of what is over
   std::uint64_t steps_ = 0;
-  double begun_ = 0, last_at_ = 0;
+  double begun_ = 0, last_at_ = 0, got_on_at_ = 0;
+  bool forced_ = false;  // an epoch was, and no step has passed since
+  bool again_ = false;   // steps are done again, whose records are not told again
   Version from_ = 0, next_ = 0;
   std::optional<event::StepPassed> step_;  // the last
   double smoothed_s_ = 0, in_steps_s_ = 0;
   std::optional<event::EpochFormed> epoch_;
   double epoch_at_ = 0;
-  std::map<std::string, double> preparing_;  // by name, since when
+  std::map<std::string, double> preparing_;              // by name, since when
+  std::set<std::string> leaving_;                        // names of workers that have announced it
+  std::map<std::uint64_t, event::WorkerChanged> there_;  // workers, by id
   std::optional<event::LeaderElected> leader_;
   std::optional<event::Exposed> exposed_;
   std::optional<Version> checkpoint_;
   double checkpoint_at_ = 0;
   std::optional<event::Evaluated> evaluated_;
   std::uint64_t joined_ = 0, left_ = 0, lost_ = 0, fenced_ = 0, restarts_ = 0, skipped_ = 0;
-  Pauses pauses_;
-  std::uint64_t not_timed_ = 0;  // epochs: of several coordinators the leader times them
+  double pauses_s_ = 0;  // by which steps took longer, as their epochs were forced
   Version doubted_from_ = kNoVersion;
   std::uint64_t warnings_ = 0;
   std::string warning_;  // the last
@@ -79,7 +86,8 @@ class RunStatus {
 class StatusSink : public EventSink {
  public:
   void on(const Event& event) override;
-  void remember(const Event& event);  // of an earlier process
+  // Takes what an earlier process has written to this file of events. What cannot be read is left out.
+  void remember(const std::string& path);
   RunStatus now() const;
 
  private:

@@ -48,14 +48,15 @@ def services_say_that_they_are_ready_and_alive(place):
         managers = [Manager(place, name) for name in ("worker", "coordinator")]
         worker = start(cluster, managers[0], lambda: cluster.start_worker("--notice", 8))
         managers[0].wait_for("READY=1")  # it needs no coordinator for that: `systemctl start` waits for it
+        managers[0].wait_for("WATCHDOG=1", 3)  # it waits, and hangs not
         start(cluster, managers[1], lambda: cluster.start_coordinator(0))
         managers[1].wait_for("READY=1")
         cluster.start_worker()
         cluster.wait_for_step(0, 20)
         for manager in managers:
-            manager.wait_for("WATCHDOG=1", 4)
+            manager.wait_for("WATCHDOG=1", manager.heard("WATCHDOG=1") + 3)
             manager.wait_for("STATUS=step ", 2)
-        status = next(one for one in managers[1].said if one.startswith("STATUS="))
+        status = next(one for one in managers[1].said if one.startswith("STATUS=step "))
         require(status.endswith(" of 100000, 2 workers"), status)
 
         # What hangs says nothing: its manager kills it. Goes on, and it says so again.
@@ -68,6 +69,8 @@ def services_say_that_they_are_ready_and_alive(place):
         require(managers[0].heard("WATCHDOG=1") == before, "a process that is stopped said that it is alive")
         os.kill(hangs, signal.SIGCONT)
         managers[0].wait_for("WATCHDOG=1", before + 2)
+        wait_until(lambda: sum(event["what"] == "joined" for event in cluster.events(0, "worker")) == 3, "its next life")
+        cluster.wait_for_step(0, cluster.steps(0) + 20)
 
         worker.send_signal(signal.SIGTERM)
         managers[0].wait_for("STOPPING=1")

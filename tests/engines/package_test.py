@@ -102,6 +102,10 @@ def the_command_trains_judges_and_is_gone(place):
         with open(os.path.join(root.folder, "srv/there/events.jsonl")) as file:
             done = [json.loads(line) for line in file if '"ev":"done"' in line]
         require([event["digest"] for event in done] == [quiet.digest()], f"there {done}, here {quiet.digest()}")
+        # Units that are written here name the program where the package has it.
+        root.run("cd /srv && sed -i 's|^\\(start\\|coordinator\\)_timeout_ms = [0-9]*|\\1_timeout_ms = 900000|' job.toml && "
+                 "starling launch systemd job.toml --workers 2 --at 10.0.0.1:7000 && grep -q '^ExecStart=/usr/bin/starling worker ' "
+                 "systemd/starling-worker@.service")
         # The units' user and places; what they name is there.
         root.run("getent passwd starling && test -d /etc/starling && test -e /etc/default/starling")
         for unit in ("starling-worker@.service", "starling-coordinator.service"):
@@ -119,10 +123,15 @@ def a_program_of_ones_own_is_built_and_a_model_is_not_removed(place):
         root.run("apt-get -q -y purge g++ cmake make libstarling-dev; apt-get -q -y autoremove --purge")
         # A worker's model: it is somebody's, and no package takes it.
         root.run("install -D -o starling /dev/null /var/lib/starling/worker-0/model.safetensors; install -d /var/lib/starling/worker-1")
+        wants = "/etc/systemd/system/multi-user.target.wants"
+        root.run("install -D -m 600 -o starling /dev/null /etc/starling/worker-0.token; "
+                 f"install -d {wants}; ln -s /lib/systemd/system/starling-worker@.service {wants}/starling-worker@0.service")
         said = root.run("apt-get -q -y purge starling")
-        require("are left in /var/lib/starling" in said, said[-1000:])
+        require("are left in /etc/starling /var/lib/starling" in said, said[-1000:])
+        # Its owner stays with it: the next user with that number could read it.
+        root.run(f"test $(stat -c %U /etc/starling/worker-0.token) = starling && test ! -L {wants}/starling-worker@0.service")
         root.run("test -e /var/lib/starling/worker-0/model.safetensors && test ! -e /var/lib/starling/worker-1 && getent passwd starling")
-        root.run("rm -r /var/lib/starling; userdel starling")
+        root.run(f"rm -r /var/lib/starling /etc/starling; userdel starling; rmdir -p {wants} 2>/dev/null || true")
 
 
 def what_lintian_says(place):

@@ -4,6 +4,7 @@ it, and man shows it without a complaint. Called with the folder of the build.""
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def the_table_is_that_of_the_help(program):
         for option in sub["options"]:
             for name in option["names"] or [option["positional"]]:
                 require(name in shown, f"{program} {sub['name']} --help does not have {name}")
-        listed = [line for line in shown.splitlines() if line.startswith("  -")]
+        listed = [line for line in shown.splitlines() if re.match(r"\s+-", line)]
         options = {word for line in listed for word in line.replace(",", " ").split()[:2] if word.startswith("--")}
         known = {name for option in sub["options"] for name in option["names"]}
         require(options <= known, f"only --help of {program} {sub['name']} has {options - known}")
@@ -72,6 +73,7 @@ def bash_completes(folder):
     require(completed(folder, "starling", "run", "--out", "") == [], "files are bash's own matter")
     require(completed(folder, "starling", "worker", "--no-such") == [], "an unknown option")
     require(completed(folder, "starling", "launch", "k") == ["kubernetes"], "launch k")
+    require("--split" in completed(folder, "starling", "keys", "--s"), "keys --s: options of a group")
     require("recovery" in completed(folder, "starling-bench", "re"), "starling-bench re")
 
 

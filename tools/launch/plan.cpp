@@ -37,7 +37,7 @@ std::uint64_t wait_s(const Job& job) {
 
 Result<> check_patience(const Job& job) {
   STARLING_TRY(at_least("start_timeout_ms", job.start_timeout_ms,
-                        "the job ends where its workers wait in a queue for longer"));
+                        "the job ends where its workers take longer to begin, as in a queue"));
   return at_least("coordinator_timeout_ms", job.coordinator_timeout_ms,
                   "workers end where a coordinator takes longer to be started again");
 }

@@ -66,8 +66,14 @@ def roff(text: str) -> str:
 
 def sentence(text: str) -> str:
     """The first sentence, for a line that has no room for more."""
-    first = re.split(r"(?<=[a-z0-9)])[.;:](?:\s|$)", " ".join(text.split()))[0]
-    return first.rstrip(".")
+    text = " ".join(text.split())
+    depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        ends = letter in ".;" or letter == ":" and not text[at - 1].isdigit()
+        if ends and depth == 0 and at > 0 and text[at + 1:at + 2] in ("", " "):
+            return text[:at]
+    return text
 
 
 def synopsis(option: Option) -> str:
@@ -80,7 +86,8 @@ def synopsis(option: Option) -> str:
 def example_and_rest(footer: str) -> tuple[list[str], str]:
     """The lines below "Example:", and what stands beside them."""
     before, _, after = footer.partition("Example:\n")
-    return [line.removeprefix("  ") for line in after.splitlines() if line.strip()], before.strip()
+    typed, _, said = after.partition("\n\n")
+    return [line.removeprefix("  ") for line in typed.splitlines() if line.strip()], f"{before}\n{said}".strip()
 
 
 def man_page(program: str, version: str, command: Command, top: Command) -> str:

@@ -46,6 +46,10 @@ ServiceManager ServiceManager::of_environment() {
 void ServiceManager::status(const std::string& line, Clock::time_point now) {
   if (!waits() || (told_ && now - *told_ < kBetweenStatus)) return;
   told_ = now;
+  say(line);
+}
+
+void ServiceManager::say(const std::string& line) const {
   std::string one = line;  // a line end would begin another assignment
   std::replace(one.begin(), one.end(), '\n', ' ');
   tell("STATUS=" + one);

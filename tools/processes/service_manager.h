@@ -29,7 +29,9 @@ class ServiceManager {
   void ready() const { tell("READY=1"); }
   void stopping() const { tell("STOPPING=1"); }
   void alive() const { tell("WATCHDOG=1"); }
-  // What `systemctl status` shows beside the service, one line; of those within a second only the first is told.
+  // What `systemctl status` shows beside the service, one line.
+  void say(const std::string& line) const;
+  // The same of what changes all the time: of those within a second only the first is told.
   void status(const std::string& line, Clock::time_point now = Clock::now());
 
  private:

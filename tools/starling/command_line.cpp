@@ -70,7 +70,16 @@ Json described(const CLI::App& app) {
   Json options = Json::array(), subcommands = Json::array();
   for (const CLI::Option* option : app.get_options())
     if (!option->get_group().empty()) options.push_back(described(*option));
-  for (const CLI::App* sub : app.get_subcommands({})) subcommands.push_back(described(*sub));
+  for (const CLI::App* sub : app.get_subcommands({})) {
+    if (!sub->get_name().empty()) {
+      subcommands.push_back(described(*sub));
+      continue;
+    }
+    // A group of options, of which one is wanted: they are options of `app`.
+    const Json group = described(*sub);
+    for (const Json& option : group["options"])
+      if (option["names"] != options.front()["names"]) options.push_back(option);
+  }
   return {{"name", app.get_name()},
           {"text", app.get_description()},
           {"options", options},

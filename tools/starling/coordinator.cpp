@@ -98,6 +98,11 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
   return options;
 }
 
+std::string events_path(const CoordinatorCommand& command) {
+  const std::filesystem::path folder = command.out.empty() ? command.state : command.out;
+  return (folder / "events.jsonl").string();
+}
+
 // Opens the file of events, which remembers what was told before the process began again, as `earlier` does,
 // which gets it: the same command line goes on with the same folders, and ends as one process would.
 Result<std::unique_ptr<EventWriter>> open_events(const CoordinatorCommand& command, const Job& job,
@@ -228,7 +233,7 @@ class Follower {
     }
     if (const auto* step = std::get_if<event::StepPassed>(&seen->event)) {
       if (step->record.version + 1 == job_.steps) last_step_seen_ = true;
-      manager_.status(service_status(step->record.version, job_.steps, step->world));
+      manager_.status(service_status(step->record.version + 1, job_.steps, step->world));
     }
     if (last_step_seen_ && held_) return take_end();
     if (const auto* restarted = std::get_if<event::Restarted>(&seen->event))
@@ -265,6 +270,7 @@ class Follower {
   }
 
   void end(int code, const std::string& reason) {
+    manager_.say(reason);
     ended_ = Clock::now();
     code_ = code;
     if (spectator_) spectator_->close();
@@ -272,6 +278,7 @@ class Follower {
   }
 
   void end_well(const event::Done& done) {
+    manager_.say(done_text(done));
     ended_ = Clock::now();
     if (!spectator_) return;
     spectator_->close();
@@ -327,10 +334,10 @@ Result<int> coordinate(const CoordinatorCommand& command) {
       spectator.emplace(job);
       spectator->begins_at(from);
     }
+    if (!command.child) told.status->remember(events_path(command));
     STARLING_TRY(events, open_events(command, job, [&](const Event& event) {
                    spectator->remember(event);
                    told.curve->on(event);
-                   told.status->remember(event);
                    (void)skips.take(event);
                    farewell.on(event);
                  }));
@@ -363,6 +370,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     follower.say(command.name + " listens at port " + std::to_string(coordinator.port) +
                  ", events go to " + events->path() +
                  (served ? ", metrics are at " + served->url() : ""));
+    manager.say("waits for workers");
     manager.ready();  // it listens; whether there is a leader, others decide too
     auto code = follower.follow(inbox, coordinator.actor, keys);
     follower.finish();

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "collectives/tcp/socket.h"
@@ -21,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kScheme = "tcp://";
+constexpr std::chrono::milliseconds kAskAgain{50};
 
 Error bad(std::string text) {
   return Error(Code::kBadInput, std::move(text));
@@ -96,6 +98,25 @@ Result<std::string> host_of(const std::string& host) {
   STARLING_TRY(listens, address_to_listen(to_string(Address{host, 0})));
   STARLING_TRY(address, parse_address(listens));
   return address.host;
+}
+
+Result<std::string> own_address(const std::vector<actors::GatewayOptions::Server>& coordinators,
+                                std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    std::string why;
+    for (const auto& coordinator : coordinators) {
+      STARLING_TRY(at, parse_address(coordinator.address));
+      auto own = collectives::address_towards(at.host, at.port);
+      if (own) return own;
+      why = own.error().text();
+    }
+    if (std::chrono::steady_clock::now() >= until)
+      return Error(Code::kUnavailable,
+                   "cannot tell which address of this machine the others reach, " + why +
+                       "; --host says it");
+    std::this_thread::sleep_for(kAskAgain);
+  }
 }
 
 std::string address_to_tell(const Address& listens) {

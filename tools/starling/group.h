@@ -1,6 +1,7 @@
 #pragma once
 // The processes of a job share its id and coordinators, and each takes one of its keys.
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,11 @@ Result<std::vector<actors::GatewayOptions::Server>> coordinators_at(const KeyRin
 Result<std::string> address_to_listen(const std::string& text);
 // Resolves --host: a name is looked up once, so that all processes of a run mean the same.
 Result<std::string> host_of(const std::string& host);
+
+// Returns this machine's address as the coordinators see it. Their names may not be known yet, so
+// it asks again for `patience`. Errors: kUnavailable  none is known, and why.
+Result<std::string> own_address(const std::vector<actors::GatewayOptions::Server>& coordinators,
+                                std::chrono::milliseconds patience);
 
 // Returns where others on this machine or outside reach a listener: if it listens
 // everywhere, the address of the interface that leads out of the machine.

@@ -222,8 +222,11 @@ Result<LaunchPlan> plan_of(const LaunchCommand& command) {
   if (auto patient = check_patience(job); !patient)
     return std::move(patient).error().in(command.job);
   if (!command.program.empty()) plan.program = command.program;
+  std::error_code ignored;
+  // Where a package has this program, the machines of the job have it, too.
+  const bool packaged = fs::read_symlink("/proc/self/exe", ignored).parent_path() == "/usr/bin";
   if (command.engine == "systemd" && plan.program.find('/') == std::string::npos)
-    plan.program = "/usr/local/bin/" + plan.program;
+    plan.program = (packaged ? "/usr/bin/" : "/usr/local/bin/") + plan.program;
   plan.name = command.name.empty() ? job.name : command.name;
   std::error_code error;
   if (!described) plan.job_file = named_path(command.job, error);
@@ -387,7 +390,7 @@ void add_launch(CLI::App& app, LaunchCommand& o) {
                   "ones)");
   sub->add_option("--program", o.program,
                   "this program, where the job runs (default: starling, found by PATH; systemd: "
-                  "/usr/local/bin/starling)");
+                  "/usr/local/bin/starling, or /usr/bin/starling where that is this one)");
   sub->add_option("--data", o.data,
                   "where the data lie for the workers (default: as the job says)");
   sub->add_option(

@@ -1,5 +1,6 @@
 #include "tools/starling/watchdog.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 
@@ -12,11 +13,39 @@ std::string service_status(Version version, std::uint64_t steps, std::uint32_t w
          std::to_string(workers) + (workers == 1 ? " worker" : " workers");
 }
 
+namespace {
+
+// Three notices in the time: one may be late.
+std::chrono::microseconds between_notices(const ServiceManager& manager) {
+  return std::max<std::chrono::microseconds>(*manager.watchdog() / 3, std::chrono::milliseconds(1));
+}
+
+}  // namespace
+
+AliveMeanwhile::AliveMeanwhile(const ServiceManager& manager) {
+  if (!manager.waits() || !manager.watchdog()) return;
+  thread_ = std::thread([this, manager] {
+    std::unique_lock lock(mutex_);
+    do {
+      manager.alive();
+    } while (!over_said_.wait_for(lock, between_notices(manager), [this] { return over_; }));
+  });
+}
+
+AliveMeanwhile::~AliveMeanwhile() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  over_said_.notify_one();
+  thread_.join();
+}
+
 void keep_telling(caf::actor_system& system, const caf::actor& watched,
                   const ServiceManager& manager) {
   if (!manager.waits() || !manager.watchdog()) return;
-  // Three questions in the time: an answer may be late.
-  const auto between = *manager.watchdog() / 3;
+  const auto between = between_notices(manager);
   system.spawn([=](caf::event_based_actor* self) -> caf::behavior {
     self->monitor(watched);
     self->set_down_handler([self](const caf::down_msg&) { self->quit(); });

@@ -2,8 +2,11 @@
 // What a service manager hears of a coordinator or a worker: how far it is, and that it still answers.
 
 #include <caf/all.hpp>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "core/base/ids.h"
 #include "tools/processes/service_manager.h"
@@ -15,8 +18,22 @@ inline ServiceManager manager_of(bool child) {
   return child ? ServiceManager("", {}) : ServiceManager::of_environment();
 }
 
-// Returns "step 12 of 2000, 3 workers".
+// Returns "step 12 of 2000, 3 workers": so many steps are done.
 std::string service_status(Version version, std::uint64_t steps, std::uint32_t workers);
+
+// Tells that the service is alive from its beginning to its end, by a thread of its own: while a worker waits for
+// coordinators, loads and saves, it has no actor that could be asked, and all of that may take its time.
+class AliveMeanwhile {
+ public:
+  explicit AliveMeanwhile(const ServiceManager& manager);
+  ~AliveMeanwhile();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable over_said_;
+  bool over_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
 
 // Tells `manager` that the service is alive each time that `watched` answers: an actor that hangs ends the notices,
 // and the manager kills the service and starts it again. Ends with `watched`. Without a watchdog it does nothing.

@@ -49,7 +49,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPoll{50};
 constexpr milliseconds kReadFirst{2000};  // of reading data before a worker joins
 constexpr const char* kModel = "model.safetensors";
 constexpr std::chrono::seconds kThreadsEnd{5};  // for threads of a life that is over
@@ -252,6 +251,7 @@ int say_last_word(actors::SharedLife& shared, int status, const std::string& rea
 
 // Runs in the child process of the guard.
 int work(const Life& life, ServiceManager& manager, actors::SharedLife& shared) {
+  std::optional<AliveMeanwhile> alive(std::in_place, manager);
   keep_memory_small();
   auto watch =
       cloud_watch(life.command, Log(life.options.log, {{"worker", life.options.key.name}}));
@@ -309,6 +309,7 @@ int work(const Life& life, ServiceManager& manager, actors::SharedLife& shared) 
     if (worker) {
       shared.listens = true;
       inbox.watch(worker.value());
+      alive.reset();
       keep_telling(system, worker.value(), manager);
       if (watch.value())
         watch.value()->start([to = worker.value()](const Notice& n) { caf::anon_send(to, n); });
@@ -317,6 +318,7 @@ int work(const Life& life, ServiceManager& manager, actors::SharedLife& shared) 
       // so before they have joined).
       if (status == kExitTerminated && over.told && !over.left && !latest.any())
         status = kExitAlone;
+      alive.emplace(manager);
       handed_over = status == 0 && !over.job_done;
       if (watch.value() && handed_over && life.command.acknowledge) watch.value()->handed_over();
       watch.value().reset();
@@ -353,27 +355,6 @@ Result<> check_reachable(const char* option, const std::string& host) {
   if (!means_everywhere(host)) return ok();
   return Error(Code::kBadInput,
                host + " is no address at which others reach this machine; " + option);
-}
-
-// Returns this machine's address as the coordinators see it. Their names may not
-// be known yet, so it asks again for as long as a worker looks for a coordinator.
-Result<std::string> own_address(const std::vector<actors::GatewayOptions::Server>& coordinators,
-                                milliseconds patience) {
-  const auto until = Clock::now() + patience;
-  while (true) {
-    std::string why;
-    for (const auto& coordinator : coordinators) {
-      STARLING_TRY(at, address_of("--join", coordinator.address));
-      auto own = collectives::address_towards(at.host, at.port);
-      if (own) return own;
-      why = own.error().text();
-    }
-    if (Clock::now() >= until)
-      return Error(Code::kUnavailable,
-                   "cannot tell which address of this machine the others reach, " + why +
-                       "; --host says it");
-    std::this_thread::sleep_for(kPoll);
-  }
 }
 
 // A Door is what the command says of joining: a token, or addresses and keys.
@@ -439,7 +420,12 @@ Result<Life> prepare(const WorkerCommand& command, const Door& door) {
 
 Result<int> live(const WorkerCommand& command) {
   STARLING_TRY(door, door_of(command));
+  ServiceManager manager = manager_of(command.child);
+  manager.say("asks coordinators for the job");
+  manager.ready();  // it has its key; coordinators and work may be far away
+  std::optional<AliveMeanwhile> alive(std::in_place, manager);
   STARLING_TRY(life, prepare(command, door));
+  alive.reset();  // the guard is to have no thread
   actors::GuardOptions guard;
   guard.job = life.options.job_id;
   guard.worker = life.options.self;
@@ -447,8 +433,6 @@ Result<int> live(const WorkerCommand& command) {
   guard.coordinators = life.options.coordinators;
   guard.too_late = [&life](const Ended& end) { return came_too_late(life, end); };
   const std::uint64_t kills = kills_for_memory();
-  ServiceManager manager = manager_of(command.child);
-  manager.ready();  // it knows its key; coordinators and work may be far away
   STARLING_TRY(status, actors::run_guard(guard, [&](actors::SharedLife& shared) {
                  return work(life, manager, shared);
                }));

@@ -54,7 +54,7 @@ int wait_for_end(WorkerInbox& inbox, const caf::actor& worker, const WorkerComma
     }
     if (const auto step = latest.take()) {
       if (line) line->step(*step);
-      manager.status(service_status(step->version, job.steps, step->world));
+      manager.status(service_status(step->version + 1, job.steps, step->world));
     }
     const Asked asked = done ? Asked{} : asked_by_signal(command);
     const bool again = asked.leaves && leaving && Clock::now() - *leaving > kSameSignal;

@@ -71,7 +71,7 @@ same bits as a run that nothing disturbed.")
 set(CPACK_DEBIAN_STARLING_PACKAGE_SHLIBDEPS ON)
 # The command opens libcurl at run time, for checkpoints in object storage; passwd has useradd.
 set(CPACK_DEBIAN_STARLING_PACKAGE_DEPENDS "libcurl4, ca-certificates, passwd")
-set(CPACK_DEBIAN_STARLING_PACKAGE_SUGGESTS "libstarling-dev")
+set(CPACK_DEBIAN_STARLING_PACKAGE_SUGGESTS "libstarling-dev, man-db, bash-completion")
 set(CPACK_DEBIAN_STARLING_PACKAGE_CONTROL_EXTRA "${package}/postinst;${package}/prerm;${package}/postrm;${package}/conffiles")
 set(CPACK_DEBIAN_STARLING_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_LIBSTARLING-DEV_PACKAGE_NAME libstarling-dev)
