@@ -128,6 +128,9 @@ void RunStatus::take(const Event& event, double at) {
             next_ = e.version;
             again_ = true;
             got_on_at_ = at;
+            if (checkpoint_ == e.version) return;
+            checkpoint_ = e.version;  // a newer one could not be read
+            checkpoint_at_ = 0;
           },
           [&](const event::NoticeGiven& e) {
             if (e.leave) leaving_.insert(e.name);

@@ -20,7 +20,7 @@ namespace starling {
 std::string on_one_line(std::string text);
 
 // Times are Unix times in seconds, of the clock of the process that told. Threads: none; a value. Memory:
-// fixed, but for the members of an epoch.
+// fixed, but for the workers that are there.
 class RunStatus {
  public:
   enum class State : std::uint8_t { kWaiting, kTraining, kDone, kEnded, kFailed };

@@ -213,7 +213,10 @@ TEST_CASE("run status: steps that are done again after a restart are shown as th
   RunStatus status = started();
   status.take(epoch_of({{1, "worker-0", false, false}}), 1001);
   for (Version v = 0; v < 10; ++v) status.take(step(v, 500), 1002);
+  status.take(event::CheckpointWritten{8, "x"}, 1002);
   status.take(event::Restarted{4, {1, 4}, "all copies are lost"}, 1060);
+  CHECK(
+      has(text_of(status, 1061), "\n  checkpoint  step 4\n"));  // that of step 8 could not be read
   CHECK(has(text_of(status, 1061), "small: training, step 4 of 100 (4.0 %) again\n"));
   event::LedgerPassed ledger;
   ledger.version = 7;

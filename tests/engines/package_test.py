@@ -103,7 +103,7 @@ def the_command_trains_judges_and_is_gone(place):
             done = [json.loads(line) for line in file if '"ev":"done"' in line]
         require([event["digest"] for event in done] == [quiet.digest()], f"there {done}, here {quiet.digest()}")
         # Units that are written here name the program where the package has it.
-        root.run("cd /srv && sed -i 's|^\\(start\\|coordinator\\)_timeout_ms = [0-9]*|\\1_timeout_ms = 900000|' job.toml && "
+        root.run("cd /srv && sed -i -E 's/^(start|coordinator)_timeout_ms = [0-9]*/\\1_timeout_ms = 900000/' job.toml && "
                  "starling launch systemd job.toml --workers 2 --at 10.0.0.1:7000 && grep -q '^ExecStart=/usr/bin/starling worker ' "
                  "systemd/starling-worker@.service")
         # The units' user and places; what they name is there.
