@@ -9,7 +9,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
 from harness import Skipped, children_of, main, require, wait_until
-from pods import Page, Pod, Workers, objects_of, programs
+from pods import Page, Pod, Workers, compare_models_with_an_undisturbed_run, objects_of, programs
 
 
 class Machine:
@@ -129,12 +129,7 @@ def what_kubernetes_takes_changes_no_bit(place):
         job.wait(lambda: all(pod.poll() == 0 for pod in workers.pods), "all workers end")
         require(workers.failures == {0: 0, 1: 0, 2: 1}, f"counted as failures: {workers.failures}")
         require([pod.starts for pod in workers.pods] == [1, 2, 2], "somebody that was not hit was started again")
-    quiet = place.run(os.path.join(job.home, "job.toml"), "--workers", 1, "--checkpoints", place.path("quiet-checkpoints")).end()
-    with open(os.path.join(quiet.out, "model.safetensors"), "rb") as file:
-        expected = file.read()
-    for n in range(3):
-        with open(os.path.join(volume, "small", f"worker-{n}", "model.safetensors"), "rb") as file:
-            require(file.read() == expected, f"the model of worker {n} is another than that of an undisturbed run")
+    compare_models_with_an_undisturbed_run(place, job, volume)
 
 
 main(the_pages_manifests_are_whole, what_kubernetes_takes_changes_no_bit)

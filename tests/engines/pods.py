@@ -121,3 +121,13 @@ class Workers:
             pod.start()
         done = sum(pod.poll() == 0 for pod in self.pods)
         return done >= self.spec["successPolicy"]["rules"][0]["succeededCount"]
+
+
+def compare_models_with_an_undisturbed_run(place, job, volume):
+    """Of each of the page's three workers, as its pod has left it on the volume."""
+    quiet = place.run(os.path.join(job.home, "job.toml"), "--workers", 1, "--checkpoints", place.path("quiet-checkpoints")).end()
+    with open(os.path.join(quiet.out, "model.safetensors"), "rb") as file:
+        expected = file.read()
+    for n in range(3):
+        with open(os.path.join(volume, "small", f"worker-{n}", "model.safetensors"), "rb") as file:
+            require(file.read() == expected, f"the model of worker {n} is another than that of an undisturbed run")
