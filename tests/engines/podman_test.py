@@ -35,7 +35,8 @@ class Containers:
             # crun refuses some machines' control groups; a limit above one's own is refused to root, too.
             file.write('[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n'
                        '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
-                       f'[network]\nnetwork_config_dir = "{self.folder}/networks"\n')
+                       # The other backend leaves its bridge behind.
+                       f'[network]\nnetwork_backend = "netavark"\nnetwork_config_dir = "{self.folder}/networks"\n')
         self.environment = {**os.environ, "CONTAINERS_CONF": configuration, "BUILDAH_ISOLATION": "chroot"}
         self.asked, self.codes = 0, {}
         self.where = ["--root", f"{self.folder}/storage", "--runroot", f"{self.folder}/running"]
