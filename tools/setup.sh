@@ -8,7 +8,8 @@ usage() {
 Usage: tools/setup.sh [--check] [--engines] [--help]
 
 Installs the Debian 12 packages that Starling is built with (needs root, or sudo).
-  --engines  what tests/engines runs beside, Slurm and Prometheus, and what tells whether units of systemd are well-formed
+  --engines  what tests/engines runs or asks: Slurm, Prometheus, podman, a base of Debian, lintian, systemd's word on
+             units; shells and man, which the test `pages` asks where they are
   --check   only say what is missing; exit code 1 if something is
 TEXT
 }

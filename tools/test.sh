@@ -12,7 +12,8 @@ Builds build/release and runs all its tests. Each flag adds a suite after it:
   --tsan   unit tests and simulator under ThreadSanitizer (build/tsan)
   --long   the long tests: many more simulated schedules, real processes under random faults
   --engines  what docs/slurm.md and docs/ray.md say, on a real Slurm, which this installs (as root), and on Ray from the
-           package index, in build/engines; what docs/kubernetes.md says, without a cluster; checkpoints in SeaweedFS, from there too
+           package index, in build/engines; what docs/kubernetes.md says, without a cluster; checkpoints in SeaweedFS,
+           from there too; the image in podman, and Debian's packages in a bare root (as root)
   --pytorch  the wheel, installed into build/pytorch with PyTorch, transformers, peft, TensorBoard and W&B from the
            package index: what scripts do wrong, the package, saved models, LoRA, Trainer, a crowd of joiners, logs,
            an early stop, optimizers beside torch, DataLoaders, examples through kills, seven models through kills

@@ -276,8 +276,12 @@ bool RunStatus::leaves(const event::EpochMember& member) const {
   return member.draining || leaving_.contains(member.name);
 }
 
+double RunStatus::seconds(double now) const {
+  return (over() ? last_at_ : std::max(now, last_at_)) - begun_;
+}
+
 double RunStatus::effective(double now) const {
-  const double time = (over() ? last_at_ : std::max(now, last_at_)) - begun_;
+  const double time = seconds(now);
   return time > 0 ? std::min(1.0, in_steps_s_ / time) : 0;
 }
 
@@ -359,8 +363,8 @@ std::string RunStatus::sums(double now) const {
   line += std::to_string(left_) + " left, " + std::to_string(joined_) + " joined";
   if (restarts_ > 0) line += ", " + counted(restarts_, "restart");
   line += text("; pauses %.1f s in all", pauses_s_);
-  const double time = (over() ? last_at_ : std::max(now, last_at_)) - begun_;
-  return line + text("; %.1f %% of ", 100 * effective(now)) + clock_text(time) + " in steps";
+  return line + text("; %.1f %% of ", 100 * effective(now)) + clock_text(seconds(now)) +
+         " in steps";
 }
 
 void StatusSink::on(const Event& event) {

@@ -39,14 +39,15 @@ class RunStatus {
   std::string json(double now) const;
   // For people: the first line says where the run is, each further one begins with its subject.
   std::vector<std::string> lines(double now) const;
-  // "3 workers lost, 1 fenced, 2 left, 5 joined; pauses 1.2 s in all; 97.1 % of 12:03 in steps"; empty: no step was
-  // told, or the run has failed, and who was lost with it is not told.
+  // "3 workers lost, 1 fenced, 2 left, 5 joined; pauses 1.2 s in all; 97.1 % of 12:03 in steps". Empty before the first
+  // step, and of a run that has failed: no event tells of the workers that a failure takes.
   std::string sums(double now) const;
 
  private:
   void add(const event::EpochFormed& epoch, double at);
   void add(const event::StepPassed& step, double at);
   std::string state_line(double now) const;
+  double seconds(double now) const;       // from the start to now, or to the end
   double effective(double now) const;     // time in steps, of all time since the start; 0 to 1
   double seconds_left(double now) const;  // NaN: not known
   double quiet_s(double now) const;       // since it got on; 0: not worth a word

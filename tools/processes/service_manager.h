@@ -31,7 +31,7 @@ class ServiceManager {
   void alive() const { tell("WATCHDOG=1"); }
   // What `systemctl status` shows beside the service, one line.
   void say(const std::string& line) const;
-  // The same of what changes all the time: of those within a second only the first is told.
+  // As say(), for a line that changes with each step: of all calls within a second only the first is sent.
   void status(const std::string& line, Clock::time_point now = Clock::now());
 
  private:

@@ -333,8 +333,8 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     if (!command.child) {
       spectator.emplace(job);
       spectator->begins_at(from);
+      told.status->remember(events_path(command));
     }
-    if (!command.child) told.status->remember(events_path(command));
     STARLING_TRY(events, open_events(command, job, [&](const Event& event) {
                    spectator->remember(event);
                    told.curve->on(event);
@@ -371,7 +371,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
                  ", events go to " + events->path() +
                  (served ? ", metrics are at " + served->url() : ""));
     manager.say("waits for workers");
-    manager.ready();  // it listens; whether there is a leader, others decide too
+    manager.ready();  // it listens; a leader takes other coordinators, too
     auto code = follower.follow(inbox, coordinator.actor, keys);
     follower.finish();
     // The last to do, as the claim of `run`: a coordinator that only goes away may come back.

@@ -1,6 +1,7 @@
 #pragma once
 // Farewell says when a coordinator that was told to end may go. Where an engine ends all processes of a job, the
-// workers are told to leave at about the same time: their last checkpoint takes a coordinator, which stays for that.
+// workers are told to leave at about the same time. A coordinator stays for their last checkpoint: only a coordinator
+// completes one.
 // Pure but for the clock that is passed.
 
 #include <chrono>
