@@ -12,10 +12,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kFilesMax = 1 << 20;
 
-Error bad(const std::string& what, const std::string& path) {
-  return Error(Code::kBadInput, what + "; reading data " + path);
-}
-
 bool wanted(const fs::path& path, const std::vector<std::string>& extensions) {
   if (extensions.empty()) return true;
   return std::find(extensions.begin(), extensions.end(), path.extension().string()) !=
@@ -35,14 +31,18 @@ Result<std::vector<std::string>> listed(const fs::path& folder, const std::strin
     }
     files.push_back(it->path().string());
     if (files.size() > kFilesMax)
-      return bad("more than " + std::to_string(kFilesMax) + " files, join them", path);
+      return bad_data("more than " + std::to_string(kFilesMax) + " files, join them", path);
   }
-  if (error) return bad(error.message(), path);
+  if (error) return bad_data(error.message(), path);
   std::sort(files.begin(), files.end());
   return files;
 }
 
 }  // namespace
+
+Error bad_data(const std::string& what, const std::string& path) {
+  return bad_input(what + "; reading data " + path);
+}
 
 bool is_pattern(const std::string& path) {
   return fs::path(path).filename().string().find_first_of("*?[") != std::string::npos;
@@ -67,7 +67,7 @@ Result<DataFiles> data_files(const std::string& path, const std::vector<std::str
     return found;
   }
   if (status.type() != fs::file_type::not_found || !is_pattern(path))
-    return bad(error ? error.message() : "neither a regular file nor a folder", path);
+    return bad_data(error ? error.message() : "neither a regular file nor a folder", path);
   const std::string pattern = fs::path(path).filename();
   fs::path folder = fs::path(path).parent_path();
   if (folder.empty()) folder = ".";
@@ -77,7 +77,7 @@ Result<DataFiles> data_files(const std::string& path, const std::vector<std::str
                  return ::fnmatch(pattern.c_str(), name.c_str(), FNM_PERIOD) == 0 &&
                         fs::is_regular_file(entry.path(), ignored);
                }));
-  if (files.empty()) return bad("no file matches the pattern", path);
+  if (files.empty()) return bad_data("no file matches the pattern", path);
   return DataFiles{std::move(files), {}};
 }
 

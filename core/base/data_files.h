@@ -21,6 +21,9 @@ struct DataFiles {
   std::vector<std::string> files;
   std::vector<std::string> links;  // of a folder: symbolic links that are left out
 };
+// kBadInput: "WHAT; reading data PATH".
+Error bad_data(const std::string& what, const std::string& path);
+
 Result<DataFiles> data_files(const std::string& path, const std::vector<std::string>& extensions);
 
 }  // namespace starling

@@ -19,10 +19,6 @@ constexpr const char* kAddresses = "# ";
 constexpr std::size_t kTokenBytesMax = 64u << 10;
 constexpr int kBase64 = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
 
-Error bad(std::string text) {
-  return Error(Code::kBadInput, std::move(text));
-}
-
 std::uint64_t check_sum(const std::string& text) {
   return hash64(as_bytes(std::span<const char>(text)));
 }
@@ -52,13 +48,14 @@ bool JoinToken::operator==(const JoinToken& other) const {
 
 Result<JoinToken> make_join_token(const KeyRing& ring, const std::string& name,
                                   const std::string& addresses) {
-  if (role_of(name) != Role::kWorker) return bad("a join token is for a worker, not for " + name);
+  if (role_of(name) != Role::kWorker)
+    return bad_input("a join token is for a worker, not for " + name);
   STARLING_TRY(part, ring.part_for(name));
-  if (!only_worker(part)) return bad("the secret key of " + name + " is not here");
-  if (part.numbered("coordinator").empty()) return bad("no key of a coordinator is there");
+  if (!only_worker(part)) return bad_input("the secret key of " + name + " is not here");
+  if (part.numbered("coordinator").empty()) return bad_input("no key of a coordinator is there");
   const bool fine = !addresses.empty() && std::all_of(addresses.begin(), addresses.end(),
                                                       [](char c) { return c > ' ' && c <= '~'; });
-  if (!fine) return bad("a join token needs the addresses of the coordinators");
+  if (!fine) return bad_input("a join token needs the addresses of the coordinators");
   return JoinToken{addresses, std::move(part)};
 }
 
@@ -81,13 +78,15 @@ bool is_join_token(const std::string& text) {
 }
 
 Result<JoinToken> parse_join_token(const std::string& line) {
-  if (line.size() > kTokenBytesMax) return bad("the join token has more than 64 KiB");
+  if (line.size() > kTokenBytesMax) return bad_input("the join token has more than 64 KiB");
   if (line.rfind(kVersion, 0) != 0)
-    return bad(std::string("a join token must begin with ") + kVersion);
+    return bad_input(std::string("a join token must begin with ") + kVersion);
   const std::string encoded = line.substr(std::strlen(kVersion));
   std::string text(encoded.size(), '\0');
   std::size_t size = 0;
-  const auto cut = [] { return bad("the join token is not whole; was all of its line copied?"); };
+  const auto cut = [] {
+    return bad_input("the join token is not whole; was all of its line copied?");
+  };
   std::uint64_t sum = 0;
   if (sodium_base642bin(reinterpret_cast<unsigned char*>(text.data()), text.size(), encoded.data(),
                         encoded.size(), nullptr, &size, nullptr, kBase64) != 0 ||
@@ -108,7 +107,8 @@ Result<JoinToken> parse_join_token(const std::string& line) {
   token.keys = std::move(keys).value();
   if (!only_worker(token.keys) || token.keys.numbered("coordinator").empty() ||
       token.addresses.empty())
-    return bad("the join token must have a worker's key, the coordinators' and their addresses");
+    return bad_input(
+        "the join token must have a worker's key, the coordinators' and their addresses");
   return token;
 }
 

@@ -7,50 +7,29 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <set>
 #include <sstream>
 
 #include "core/base/check.h"
+#include "core/base/fd.h"
 #include "core/base/file_system.h"
+#include "core/base/system_error.h"
 
 namespace starling {
 namespace {
 
 constexpr const char* kHeader = "starling-keys 2";
-constexpr const char* kEnd = "end";  // and the number of keys; no key has such a name
+constexpr const char* kEndLine = "end";  // and the number of keys; no key has such a name
 constexpr std::size_t kFileBytes = 4u << 20;
 constexpr std::size_t kPairs = 8192;
 constexpr std::size_t kNameLength = 64;
 constexpr char kZ85[] =
     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 
-Error bad(std::string text) {
-  return Error(Code::kBadInput, std::move(text));
-}
-
-Error system_error(const std::string& what, const std::string& path) {
-  return bad(what + " " + path + ": " + std::strerror(errno));
-}
-
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
 // The last line of a file with so many keys: one that is still being copied has another, or none.
 std::string end_of(std::size_t keys) {
-  return std::string(kEnd) + " " + std::to_string(keys);
+  return std::string(kEndLine) + " " + std::to_string(keys);
 }
 
 Result<> check_pair(const KeyPair& pair) {
@@ -59,20 +38,20 @@ Result<> check_pair(const KeyPair& pair) {
   };
   if (pair.name.empty() || pair.name.size() > kNameLength ||
       !std::all_of(pair.name.begin(), pair.name.end(), fine))
-    return bad("a key's name must be 1 to 64 of a-z, 0-9, '-' and '.'");
-  if (pair.name == kEnd) return bad("no key can be named " + pair.name);
+    return bad_input("a key's name must be 1 to 64 of a-z, 0-9, '-' and '.'");
+  if (pair.name == kEndLine) return bad_input("no key can be named " + pair.name);
   STARLING_TRY(public_key, z85_decode(pair.public_key));
   if (public_key.size() != crypto_box_PUBLICKEYBYTES)
-    return bad("public key of " + pair.name + " must have 40 characters");
+    return bad_input("public key of " + pair.name + " must have 40 characters");
   if (pair.secret_key.empty()) return ok();
   STARLING_TRY(secret_key, z85_decode(pair.secret_key));
   if (secret_key.size() != crypto_box_SECRETKEYBYTES)
-    return bad("secret key of " + pair.name + " must have 40 characters");
+    return bad_input("secret key of " + pair.name + " must have 40 characters");
   Bytes derived(crypto_box_PUBLICKEYBYTES);
   const bool derivable = crypto_scalarmult_base(derived.data(), secret_key.data()) == 0;
   sodium_memzero(secret_key.data(), secret_key.size());
   if (!derivable || derived != public_key)
-    return bad("secret key of " + pair.name + " does not belong to its public key");
+    return bad_input("secret key of " + pair.name + " does not belong to its public key");
   return ok();
 }
 
@@ -85,7 +64,7 @@ Result<std::string> read_text(int fd, const std::string& path) {
     if (n < 0) return system_error("cannot read key file", path);
     if (n == 0) return text;
     text.append(buffer, static_cast<std::size_t>(n));
-    if (text.size() > kFileBytes) return bad("key file " + path + " has more than 4 MiB");
+    if (text.size() > kFileBytes) return bad_input("key file " + path + " has more than 4 MiB");
   }
 }
 
@@ -98,9 +77,9 @@ Result<std::set<std::string>> files_of(const std::string& folder) {
     const std::string name = at->path().filename();
     if (name == "client" || role_of(name) != Role::kObserver) found.insert(at->path().string());
     if (found.size() > kPairs)
-      return bad("more than " + std::to_string(kPairs) + " keys; " + folder);
+      return bad_input("more than " + std::to_string(kPairs) + " keys; " + folder);
   }
-  if (error) return bad("cannot read the folder of keys " + folder + ": " + error.message());
+  if (error) return bad_input("cannot read the folder of keys " + folder + ": " + error.message());
   return found;
 }
 
@@ -109,7 +88,8 @@ Result<std::set<std::string>> files_of(const std::string& folder) {
 Result<> merge(std::map<std::string, KeyPair>& all, const KeyRing& part) {
   for (const KeyPair& pair : part.pairs()) {
     KeyPair& known = all.try_emplace(pair.name, pair).first->second;
-    if (known.public_key != pair.public_key) return bad("name " + pair.name + " is there twice");
+    if (known.public_key != pair.public_key)
+      return bad_input("name " + pair.name + " is there twice");
     if (known.secret_key.empty()) known.secret_key = pair.secret_key;
   }
   return ok();
@@ -143,17 +123,17 @@ std::string z85_encode(ByteView bytes) {
 }
 
 Result<Bytes> z85_decode(const std::string& text) {
-  if (text.size() % 5 != 0) return bad("length of a Z85 text must be a multiple of 5");
+  if (text.size() % 5 != 0) return bad_input("length of a Z85 text must be a multiple of 5");
   Bytes bytes;
   bytes.reserve(text.size() / 5 * 4);
   for (std::size_t i = 0; i < text.size(); i += 5) {
     std::uint64_t group = 0;
     for (std::size_t j = i; j < i + 5; ++j) {
       const void* at = std::memchr(kZ85, text[j], sizeof kZ85 - 1);
-      if (at == nullptr) return bad("a Z85 text has a character that does not belong to it");
+      if (at == nullptr) return bad_input("a Z85 text has a character that does not belong to it");
       group = group * 85 + static_cast<std::uint64_t>(static_cast<const char*>(at) - kZ85);
     }
-    if (group > 0xffffffffu) return bad("a group of a Z85 text is too large");
+    if (group > 0xffffffffu) return bad_input("a group of a Z85 text is too large");
     for (int shift = 24; shift >= 0; shift -= 8)
       bytes.push_back(static_cast<std::uint8_t>(group >> shift));
   }
@@ -201,7 +181,7 @@ Result<KeyRing> KeyRing::load(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     STARLING_TRY(files, files_of(path));
-    if (files.empty()) return bad("no key file is in the folder " + path);
+    if (files.empty()) return bad_input("no key file is in the folder " + path);
     std::map<std::string, KeyPair> all;
     for (const std::string& file : files) {
       STARLING_TRY(part, load(file));
@@ -214,19 +194,19 @@ Result<KeyRing> KeyRing::load(const std::string& path) {
                      [](const auto& a, const auto& b) { return a.name.size() < b.name.size(); });
     return ring;
   }
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.fd() < 0) return system_error("cannot open key file", path);
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) return system_error("cannot open key file", path);
   struct stat status {};
-  if (::fstat(file.fd(), &status) != 0) return system_error("cannot look at key file", path);
-  if (!S_ISREG(status.st_mode)) return bad("key file " + path + " is not a file");
-  auto text = read_text(file.fd(), path);
+  if (::fstat(file.get(), &status) != 0) return system_error("cannot look at key file", path);
+  if (!S_ISREG(status.st_mode)) return bad_input("key file " + path + " is not a file");
+  auto text = read_text(file.get(), path);
   if (!text) return std::move(text).error();
   auto ring = parse(text.value());
   sodium_memzero(text.value().data(), text.value().size());
   if (!ring) return std::move(ring).error().in("reading key file " + path);
   if (ring.value().has_secrets() && is_open_to_others(status, ::geteuid()))
-    return bad("key file " + path +
-               " holds secret keys and can be read by others; expected mode 0600");
+    return bad_input("key file " + path +
+                     " holds secret keys and can be read by others; expected mode 0600");
   return ring;
 }
 
@@ -234,43 +214,43 @@ Result<KeyRing> KeyRing::parse(const std::string& text) {
   std::istringstream lines(text);
   std::string line;
   if (!std::getline(lines, line) || line != kHeader)
-    return bad(std::string("line 1 must be \"") + kHeader + "\"");
+    return bad_input(std::string("line 1 must be \"") + kHeader + "\"");
   KeyRing ring;
   bool whole = false;
   for (std::size_t number = 2; std::getline(lines, line); ++number) {
     if (line.empty() || line[0] == '#') continue;
     const std::string where = "line " + std::to_string(number);
-    if (whole) return bad("nothing may follow the last line, \"end\"; " + where);
+    if (whole) return bad_input("nothing may follow the last line, \"end\"; " + where);
     std::istringstream words(line);
     KeyPair pair;
     std::string rest;
     words >> pair.name >> pair.public_key >> pair.secret_key >> rest;
-    if (pair.name == kEnd) {
+    if (pair.name == kEndLine) {
       whole = line == end_of(ring.pairs_.size());
       if (!whole) break;
       continue;
     }
     if (pair.public_key.empty() || !rest.empty())
-      return bad(where + " must have a name, a public key and perhaps a secret key");
+      return bad_input(where + " must have a name, a public key and perhaps a secret key");
     if (ring.pairs_.size() >= kPairs)
-      return bad("more than " + std::to_string(kPairs) + " keys; " + where);
+      return bad_input("more than " + std::to_string(kPairs) + " keys; " + where);
     auto added = ring.add(std::move(pair));
     if (!added) return std::move(added).error().in(where);
   }
   if (!whole)
-    return bad("it is not whole, or was changed by hand: it has " +
-               std::to_string(ring.pairs_.size()) + " keys, and its last line must be \"" +
-               end_of(ring.pairs_.size()) + "\"");
+    return bad_input("it is not whole, or was changed by hand: it has " +
+                     std::to_string(ring.pairs_.size()) + " keys, and its last line must be \"" +
+                     end_of(ring.pairs_.size()) + "\"");
   return ring;
 }
 
 Result<> KeyRing::save(const std::string& path, bool synced) const {
   const mode_t mode = has_secrets() ? 0600 : 0644;
-  const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
-  if (file.fd() < 0 && errno == EEXIST)
-    return bad("key file " + path + " exists already and is not replaced");
-  if (file.fd() < 0) return system_error("cannot create key file", path);
-  auto written = write_text(file.fd(), format(), path, synced);
+  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  if (file.get() < 0 && errno == EEXIST)
+    return bad_input("key file " + path + " exists already and is not replaced");
+  if (file.get() < 0) return system_error("cannot create key file", path);
+  auto written = write_text(file.get(), format(), path, synced);
   if (!written) ::unlink(path.c_str());
   return written;
 }
@@ -279,13 +259,12 @@ Result<> KeyRing::replace(const std::string& path) const {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return system_error("cannot look at key file", path);
   const std::string fresh = path + ".new";
-  const File file(
-      ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (file.fd() < 0) return system_error("cannot create key file", fresh);
-  ::fchmod(file.fd(), has_secrets() ? status.st_mode & 0740 : status.st_mode & 0777);
+  const Fd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (file.get() < 0) return system_error("cannot create key file", fresh);
+  ::fchmod(file.get(), has_secrets() ? status.st_mode & 0740 : status.st_mode & 0777);
   // The user that runs the job may not be the one that changes its keys.
-  [[maybe_unused]] const int owner = ::fchown(file.fd(), status.st_uid, status.st_gid);
-  auto written = write_text(file.fd(), format(), fresh, true);
+  [[maybe_unused]] const int owner = ::fchown(file.get(), status.st_uid, status.st_gid);
+  auto written = write_text(file.get(), format(), fresh, true);
   if (written && ::rename(fresh.c_str(), path.c_str()) != 0)
     written = system_error("cannot replace key file", path);
   if (!written) ::unlink(fresh.c_str());
@@ -294,8 +273,9 @@ Result<> KeyRing::replace(const std::string& path) const {
 
 Result<> KeyRing::split(const std::string& folder, bool synced) const {
   if (::mkdir(folder.c_str(), 0700) != 0)
-    return errno == EEXIST ? bad("folder " + folder + " exists already; keys are not replaced")
-                           : system_error("cannot make the folder", folder);
+    return errno == EEXIST
+               ? bad_input("folder " + folder + " exists already; keys are not replaced")
+               : system_error("cannot make the folder", folder);
   for (const KeyPair& pair : pairs_) {
     if (pair.secret_key.empty()) continue;
     STARLING_TRY(part, part_for(pair.name));
@@ -317,9 +297,9 @@ std::string KeyRing::format() const {
 Result<> KeyRing::add(KeyPair pair) {
   STARLING_TRY(check_pair(pair));
   for (const KeyPair& other : pairs_) {
-    if (other.name == pair.name) return bad("name " + pair.name + " is there twice");
+    if (other.name == pair.name) return bad_input("name " + pair.name + " is there twice");
     if (other.public_key == pair.public_key)
-      return bad("key of " + pair.name + " is also that of " + other.name);
+      return bad_input("key of " + pair.name + " is also that of " + other.name);
   }
   pairs_.push_back(std::move(pair));
   return ok();
@@ -343,7 +323,7 @@ KeyRing KeyRing::public_part() const {
 }
 
 Result<KeyRing> KeyRing::part_for(const std::string& name) const {
-  if (find(name) == nullptr) return bad("no key is named " + name);
+  if (find(name) == nullptr) return bad_input("no key is named " + name);
   const bool all = role_of(name) == Role::kCoordinator;
   KeyRing ring;
   for (KeyPair pair : pairs_) {

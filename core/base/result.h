@@ -43,6 +43,10 @@ class Error {
   std::unique_ptr<Rep> rep_;
 };
 
+inline Error bad_input(std::string text) {
+  return Error(Code::kBadInput, std::move(text));
+}
+
 template <class T = void>
 using Result = boost::outcome_v2::basic_result<T, Error, boost::outcome_v2::policy::terminate>;
 inline auto ok() {

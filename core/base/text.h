@@ -1,6 +1,8 @@
 #pragma once
 // Small things of texts.
 
+#include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -21,6 +23,13 @@ inline std::string hex(ByteView bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
   for (const std::uint8_t byte : bytes) text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  return text;
+}
+
+// 16 digits.
+inline std::string hex(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
   return text;
 }
 

@@ -12,6 +12,7 @@
 
 #include "core/base/check.h"
 #include "core/base/data_files.h"
+#include "core/base/fd.h"
 #include "core/base/hash.h"
 
 namespace starling {
@@ -27,28 +28,9 @@ constexpr std::uint64_t kEnds = 1ull << 20;
 constexpr std::uint64_t kPieces = 64;
 constexpr std::uint64_t kPiece = 64ull << 10;
 
-Error bad(const std::string& what, const std::string& path) {
-  return Error(Code::kBadInput, what + "; reading data " + path);
+Error unreadable_file(const std::string& path) {
+  return bad_data(std::strerror(errno), path);
 }
-
-Error failed(const std::string& path) {
-  return bad(std::strerror(errno), path);
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 }  // namespace
 
@@ -74,10 +56,10 @@ BytesSource::~BytesSource() {
 }
 
 Result<> BytesSource::add(const std::string& path, const Payload& payload) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
-  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) return failed(path);
-  if (!S_ISREG(status.st_mode)) return bad("not a regular file", path);
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) return unreadable_file(path);
+  if (!S_ISREG(status.st_mode)) return bad_data("not a regular file", path);
   const auto bytes = static_cast<std::size_t>(status.st_size);
   parts_.push_back({.path = path, .begin = size_});
   Part& part = parts_.back();
@@ -86,7 +68,7 @@ Result<> BytesSource::add(const std::string& path, const Payload& payload) {
     part.file = view;
   } else {
     const void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.get(), 0);
-    if (mapped == MAP_FAILED) return failed(path);
+    if (mapped == MAP_FAILED) return unreadable_file(path);
     ++mapped_;
     part.file = {static_cast<const std::uint8_t*>(mapped), bytes};
     part.fd = file.release();
@@ -104,7 +86,7 @@ Result<> BytesSource::add(const std::string& path, const Payload& payload) {
 
 Result<ByteView> BytesSource::in_memory(int fd, std::size_t bytes, const std::string& path) {
   if (bytes > kInMemoryMax - in_memory_)
-    return bad(
+    return bad_data(
         "more than 8 GiB of files that are not mapped (those below 64 KiB, and all after the "
         "first 4096 larger ones); join some of them",
         path);
@@ -117,8 +99,8 @@ Result<ByteView> BytesSource::in_memory(int fd, std::size_t bytes, const std::st
   for (std::size_t at = begin; at < block.size();) {
     const auto n = ::read(fd, block.data() + at, block.size() - at);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return failed(path);
-    if (n == 0) return bad("became shorter while it was read", path);
+    if (n < 0) return unreadable_file(path);
+    if (n == 0) return bad_data("became shorter while it was read", path);
     at += static_cast<std::size_t>(n);
   }
   return ByteView(block).subspan(begin, bytes);
@@ -127,17 +109,17 @@ Result<ByteView> BytesSource::in_memory(int fd, std::size_t bytes, const std::st
 Result<> BytesSource::intact(const Part& part) {
   if (part.fd < 0) return ok();
   struct stat status {};
-  if (::fstat(part.fd, &status) != 0) return failed(part.path);
+  if (::fstat(part.fd, &status) != 0) return unreadable_file(part.path);
   if (static_cast<std::uint64_t>(status.st_size) < part.file.size())
-    return bad("was cut to " + std::to_string(status.st_size) + " bytes while in use, had " +
-                   std::to_string(part.file.size()),
-               part.path);
+    return bad_data("was cut to " + std::to_string(status.st_size) + " bytes while in use, had " +
+                        std::to_string(part.file.size()),
+                    part.path);
   return ok();
 }
 
 Result<BytesSource::Stamp> BytesSource::stamp_of(const Part& part) {
   struct stat status {};
-  if (::fstat(part.fd, &status) != 0) return failed(part.path);
+  if (::fstat(part.fd, &status) != 0) return unreadable_file(part.path);
   return Stamp{status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
                status.st_ctim.tv_nsec};
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/data_files.h"
 #include "core/data/bytes_source.h"
 #include "core/data/classified.h"
 #include "core/data/own_dataset.h"
@@ -22,17 +23,13 @@ constexpr std::uint32_t kLlama3Magic = 20240801;  // uint32 tokens
 constexpr std::uint32_t kEvaluationMagic = 20240522;
 constexpr std::size_t kLlmcHeader = 1024;  // 256 int32
 
-Error bad(const std::string& what, const std::string& path) {
-  return Error(Code::kBadInput, what + "; reading data " + path);
-}
-
 // Sequences of `context` tokens and one more for the last target.
 Result<std::uint64_t> sequences_in(std::uint64_t tokens, std::uint64_t context, const char* unit,
                                    const std::string& path) {
   if (tokens < context + 1)
-    return bad("must have at least " + std::to_string(context + 1) + " " + unit +
-                   " (context + 1), has " + std::to_string(tokens),
-               path);
+    return bad_data("must have at least " + std::to_string(context + 1) + " " + unit +
+                        " (context + 1), has " + std::to_string(tokens),
+                    path);
   return (tokens - 1) / context;
 }
 
@@ -97,9 +94,9 @@ class MappedDataset : public Dataset {
   }
 
   static Error changed(const std::string& path, const char* how) {
-    return bad(std::string("a file was changed while it was in use") + how +
-                   ", expected the bytes that the job began with",
-               path);
+    return bad_data(std::string("a file was changed while it was in use") + how +
+                        ", expected the bytes that the job began with",
+                    path);
   }
 
   ReadAt reader() const {
@@ -157,11 +154,11 @@ Result<> check_width(ByteView file, const std::string& path) {
   const auto [lower, upper] = std::minmax(largest[0], largest[1]);
   const bool wide = (lower == 0 && upper != 0) || (lower < kUpper && upper >= kLower);
   if (count < kEnough || !wide) return ok();
-  return bad("every second 16-bit number is " +
-                 (lower == 0 ? std::string("0") : "below " + std::to_string(kUpper)) +
-                 ", as in a file of 32-bit or 64-bit numbers; expected tokens of 16 bits "
-                 "(numpy: tokens.astype(\"uint16\").tofile(..))",
-             path);
+  return bad_data("every second 16-bit number is " +
+                      (lower == 0 ? std::string("0") : "below " + std::to_string(kUpper)) +
+                      ", as in a file of 32-bit or 64-bit numbers; expected tokens of 16 bits "
+                      "(numpy: tokens.astype(\"uint16\").tofile(..))",
+                  path);
 }
 
 // The tokens of a file: what follows llm.c's header, or everything.
@@ -170,25 +167,25 @@ Result<ByteView> token_bytes(ByteView file, const std::string& path) {
   if (file.size() >= sizeof header) std::memcpy(header.data(), file.data(), sizeof header);
   const auto [magic, version, count] = header;
   if (magic == kLlama3Magic)
-    return bad("has 32-bit tokens (llm.c magic 20240801), expected GPT-2's 16-bit ones", path);
+    return bad_data("has 32-bit tokens (llm.c magic 20240801), expected GPT-2's 16-bit ones", path);
   if (magic == kEvaluationMagic)
-    return bad("is an evaluation file (llm.c magic 20240522), expected tokens", path);
+    return bad_data("is an evaluation file (llm.c magic 20240522), expected tokens", path);
   if (magic != kLlmcMagic) {
     if (file.size() % 2 != 0)
-      return bad(
+      return bad_data(
           "must have an even number of bytes (uint16 tokens), has " + std::to_string(file.size()),
           path);
     STARLING_TRY(check_width(file, path));
     return file;
   }
   if (version != 1)
-    return bad("llm.c version must be 1, is " + std::to_string(version) + " at byte 4", path);
+    return bad_data("llm.c version must be 1, is " + std::to_string(version) + " at byte 4", path);
   const std::uint64_t wanted = kLlmcHeader + std::uint64_t{count} * 2;
   if (count == 0 || count > 0x7fff'ffff || file.size() != wanted)
-    return bad("header says " + std::to_string(count) + " tokens at byte 8 (" +
-                   std::to_string(wanted) + " bytes), file has " + std::to_string(file.size()) +
-                   " bytes",
-               path);
+    return bad_data("header says " + std::to_string(count) + " tokens at byte 8 (" +
+                        std::to_string(wanted) + " bytes), file has " +
+                        std::to_string(file.size()) + " bytes",
+                    path);
   return file.subspan(kLlmcHeader);
 }
 
@@ -197,9 +194,9 @@ Result<> check_vocabulary(ByteView tokens, std::int64_t vocabulary, const std::s
   for (std::uint64_t i = 0; i < tokens.size() / 2; ++i) {
     const auto token = token_at(tokens, i);
     if (token >= vocabulary)
-      return bad("tokens must be below the vocabulary's " + std::to_string(vocabulary) +
-                     ", token " + std::to_string(i) + " is " + std::to_string(token),
-                 path);
+      return bad_data("tokens must be below the vocabulary's " + std::to_string(vocabulary) +
+                          ", token " + std::to_string(i) + " is " + std::to_string(token),
+                      path);
   }
   return ok();
 }

@@ -15,10 +15,9 @@
 namespace starling {
 namespace {
 
-using Json = nlohmann::ordered_json;
-using starling::hex;  // of bytes, beside that of a number
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr const char* kFormat = "starling-checkpoint";
+constexpr const char* kManifestFormat = "starling-checkpoint";
 // 2: segments are cut at parts, and steps compute other bits than those of 1.
 // 3: a matrix above Layout::kPartBytesMax is cut at other rows.
 constexpr unsigned kFormatVersion = 3;
@@ -36,21 +35,15 @@ std::optional<Bytes> unhex(const std::string& text) {
   return bytes;
 }
 
-std::string hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
-// Reading collects what is wrong with the fields; the first fault stays.
-class Reading {
+// ManifestReading collects what is wrong with the fields; the first fault stays.
+class ManifestReading {
  public:
   void wrong(const char* what) {
     if (fault_.empty()) fault_ = what;
   }
   const std::string& fault() const { return fault_; }
 
-  std::uint64_t whole(const Json& value, std::uint64_t max, const char* what) {
+  std::uint64_t whole(const OrderedJson& value, std::uint64_t max, const char* what) {
     if (value.is_number_unsigned() && value.get<std::uint64_t>() <= max)
       return value.get<std::uint64_t>();
     wrong(what);
@@ -82,19 +75,19 @@ bool plain_name(const std::string& name) {
          });
 }
 
-Json json_of(const Shard& shard) {
-  Json segments = Json::array();
+OrderedJson json_of(const Shard& shard) {
+  OrderedJson segments = OrderedJson::array();
   for (const SegmentDigest& s : shard.segments)
     segments.push_back({s.segment, to_string(s.digest)});
   return {{"file", shard.file}, {"bytes", shard.bytes}, {"segments", std::move(segments)}};
 }
 
-Shard shard_of(Reading& r, const Json& json) {
+Shard shard_of(ManifestReading& r, const OrderedJson& json) {
   Shard shard;
   shard.file = json.at("file").get<std::string>();
   if (!plain_name(shard.file)) r.wrong("a shard's file");
   shard.bytes = r.whole(json.at("bytes"), std::uint64_t{1} << 60, "a shard's bytes");
-  for (const Json& s : json.at("segments")) {
+  for (const OrderedJson& s : json.at("segments")) {
     const auto segment = r.whole(s.at(0), limits::kSegments - 1, "a segment");
     shard.segments.push_back({static_cast<SegmentId>(segment),
                               r.digest(s.at(1).get<std::string>(), "a segment's digest")});
@@ -103,22 +96,22 @@ Shard shard_of(Reading& r, const Json& json) {
 }
 
 // The JSON of everything but the checksum.
-Json json_of(const Manifest& m) {
-  Json shards = Json::array();
+OrderedJson json_of(const Manifest& m) {
+  OrderedJson shards = OrderedJson::array();
   for (const Shard& shard : m.shards) shards.push_back(json_of(shard));
-  Json json = {{"format", kFormat},
-               {"version", kFormatVersion},
-               {"step", m.checkpoint.version},
-               {"digest", to_string(m.checkpoint.digest)},
-               {"fingerprint", to_string(m.checkpoint.fingerprint)},
-               {"fingerprint_text", m.checkpoint.fingerprint_text},
-               {"state_hash", hex(m.state_hash)},
-               {"loss", m.record.loss},
-               {"record", hex(encode_record(m.record))},
-               {"job", m.job},
-               {"segments", m.segments},
-               {"segment_blocks", m.segment_blocks},
-               {"shards", std::move(shards)}};
+  OrderedJson json = {{"format", kManifestFormat},
+                      {"version", kFormatVersion},
+                      {"step", m.checkpoint.version},
+                      {"digest", to_string(m.checkpoint.digest)},
+                      {"fingerprint", to_string(m.checkpoint.fingerprint)},
+                      {"fingerprint_text", m.checkpoint.fingerprint_text},
+                      {"state_hash", hex(m.state_hash)},
+                      {"loss", m.record.loss},
+                      {"record", hex(encode_record(m.record))},
+                      {"job", m.job},
+                      {"segments", m.segments},
+                      {"segment_blocks", m.segment_blocks},
+                      {"shards", std::move(shards)}};
   if (m.checkpoint.data != Digest{}) json["data"] = to_string(m.checkpoint.data);
   if (m.checkpoint.doubted_from != kNoVersion) json["doubted_from"] = m.checkpoint.doubted_from;
   return json;
@@ -126,11 +119,11 @@ Json json_of(const Manifest& m) {
 
 // Names and texts that are not UTF-8 are replaced, and then differ from what was meant: the texts
 // are for people, the names are our own.
-std::string dump(const Json& json) {
-  return json.dump(1, ' ', false, Json::error_handler_t::replace);
+std::string dump(const OrderedJson& json) {
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-Manifest manifest_of(Reading& r, const Json& json) {
+Manifest manifest_of(ManifestReading& r, const OrderedJson& json) {
   Manifest m;
   m.checkpoint.version = Version(r.whole(json.at("step"), ~std::uint64_t{0} - 1, "step"));
   m.checkpoint.digest = r.digest(json.at("digest").get<std::string>(), "digest");
@@ -153,12 +146,12 @@ Manifest manifest_of(Reading& r, const Json& json) {
       static_cast<std::uint32_t>(r.whole(json.at("segments"), limits::kSegments, "segments"));
   m.segment_blocks =
       static_cast<std::uint32_t>(r.whole(json.at("segment_blocks"), 0xffff'ffff, "segment_blocks"));
-  const Json& shards = json.at("shards");
+  const OrderedJson& shards = json.at("shards");
   if (!shards.is_array() || shards.size() > limits::kSegments) {
     r.wrong("shards");
     return m;
   }
-  for (const Json& shard : shards) m.shards.push_back(shard_of(r, shard));
+  for (const OrderedJson& shard : shards) m.shards.push_back(shard_of(r, shard));
   return m;
 }
 
@@ -214,7 +207,7 @@ Result<std::optional<Manifest>> read_mine(const Storage& storage, Version versio
 }  // namespace
 
 std::string format_manifest(const Manifest& manifest) {
-  Json json = json_of(manifest);
+  OrderedJson json = json_of(manifest);
   const std::string text = dump(json);
   json["checksum"] = to_string(hash128(as_bytes(std::span<const char>(text))));
   return dump(json) + "\n";
@@ -225,11 +218,11 @@ Result<Manifest> parse_manifest(std::string_view text) {
     return Error(Code::kCorrupt, "manifest is damaged: " + what);
   };
   if (text.size() > kManifestBytesMax) return corrupt("it is longer than 64 MiB");
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return corrupt("it is no JSON object");
   try {  // at() and get() throw where something is missing or of another kind
-    if (json.at("format") != kFormat) return corrupt("its format is another one");
-    Reading r;
+    if (json.at("format") != kManifestFormat) return corrupt("its format is another one");
+    ManifestReading r;
     if (r.whole(json.at("version"), ~std::uint64_t{0}, "version") != kFormatVersion)
       return Error(Code::kStale, "manifest has format version " + json.at("version").dump() +
                                      ", this build reads " + std::to_string(kFormatVersion));
@@ -239,7 +232,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
     // A text that differs from its own formatted manifest is not what was written.
     if (format_manifest(manifest) != text) return corrupt("its checksum does not hold");
     return manifest;
-  } catch (const Json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     return corrupt(std::string(error.what()).substr(0, 120));
   }
 }

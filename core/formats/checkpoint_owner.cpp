@@ -12,11 +12,11 @@
 namespace starling {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
 constexpr const char* kOwner = "owner.json";
-constexpr const char* kFormat = "starling-checkpoints";
+constexpr const char* kOwnerFormat = "starling-checkpoints";
 constexpr std::size_t kBytesMax = std::size_t{64} << 20;  // a manifest has the job's text as well
 constexpr std::size_t kHashesMax = 10000;
 constexpr std::size_t kBeforeMax = 16;  // owners that get the store back
@@ -120,27 +120,27 @@ CheckpointOwner first_owner(const CheckpointWriter& writer) {
 }
 
 // Without those before it.
-Json json_of(const CheckpointOwner& owner) {
-  Json hashes = Json::array();
+OrderedJson json_of(const CheckpointOwner& owner) {
+  OrderedJson hashes = OrderedJson::array();
   for (const std::uint64_t hash : owner.state_hashes) {
     char text[17];
     std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
     hashes.push_back(text);
   }
-  Json json = {{"state_hashes", std::move(hashes)},
-               {"run", to_string(owner.run)},
-               {"term", owner.term},
-               {"job", owner.job}};
+  OrderedJson json = {{"state_hashes", std::move(hashes)},
+                      {"run", to_string(owner.run)},
+                      {"term", owner.term},
+                      {"job", owner.job}};
   if (!owner.process.empty()) json["process"] = owner.process;
   return json;
 }
 
-// The reverse; none if a value is wrong. Throws Json::exception where one is missing or of another kind.
-std::optional<CheckpointOwner> owner_of(const Json& json) {
+// The reverse; none if a value is wrong. Throws OrderedJson::exception where one is missing or of another kind.
+std::optional<CheckpointOwner> owner_of(const OrderedJson& json) {
   CheckpointOwner owner;
-  const Json& hashes = json.at("state_hashes");
+  const OrderedJson& hashes = json.at("state_hashes");
   if (!hashes.is_array() || hashes.empty() || hashes.size() > kHashesMax) return std::nullopt;
-  for (const Json& hash : hashes) {
+  for (const OrderedJson& hash : hashes) {
     const auto digits = hash.get<std::string>();
     std::uint64_t value = 0;
     const char* end = digits.data() + digits.size();
@@ -177,9 +177,9 @@ Result<CheckpointOwner> without_dead(Storage& storage, CheckpointOwner owner) {
 
 // Whether it is the beginning of what format_checkpoint_owner() writes, and no more.
 bool is_half(std::string_view text) {
-  const std::string begin = "{\n \"format\": \"" + std::string(kFormat) + "\"";
+  const std::string begin = "{\n \"format\": \"" + std::string(kOwnerFormat) + "\"";
   return (text.size() < begin.size() ? begin.starts_with(text) : text.starts_with(begin)) &&
-         !Json::accept(text);
+         !OrderedJson::accept(text);
 }
 
 // As read_checkpoint_owner(). Sets `half` if there is half of one, for long.
@@ -228,14 +228,14 @@ bool CheckpointOwner::has(std::uint64_t state_hash) const {
 }
 
 std::string format_checkpoint_owner(const CheckpointOwner& owner) {
-  Json json = {{"format", kFormat}};
+  OrderedJson json = {{"format", kOwnerFormat}};
   json.update(json_of(owner));
   if (!owner.before.empty()) {
-    Json before = Json::array();
+    OrderedJson before = OrderedJson::array();
     for (const CheckpointOwner& earlier : owner.before) before.push_back(json_of(earlier));
     json["before"] = std::move(before);
   }
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 Result<CheckpointOwner> parse_checkpoint_owner(std::string_view text) {
@@ -244,22 +244,22 @@ Result<CheckpointOwner> parse_checkpoint_owner(std::string_view text) {
                                      std::to_string(text.size()) + " bytes of something else");
   };
   if (text.size() > kBytesMax) return corrupt();
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return corrupt();
   try {  // at() and get() throw where something is missing or of another kind
-    if (json.at("format") != kFormat) return corrupt();
+    if (json.at("format") != kOwnerFormat) return corrupt();
     auto owner = owner_of(json);
     if (!owner) return corrupt();
     if (!json.contains("before")) return std::move(*owner);
-    const Json& before = json.at("before");
+    const OrderedJson& before = json.at("before");
     if (!before.is_array() || before.size() > kBeforeMax) return corrupt();
-    for (const Json& each : before) {
+    for (const OrderedJson& each : before) {
       auto earlier = owner_of(each);
       if (!earlier) return corrupt();
       owner->before.push_back(std::move(*earlier));
     }
     return std::move(*owner);
-  } catch (const Json::exception&) {
+  } catch (const OrderedJson::exception&) {
     return corrupt();
   }
 }

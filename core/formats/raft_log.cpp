@@ -12,15 +12,15 @@ namespace starling {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31676f4c74666152;  // "RaftLog1"
-constexpr std::uint32_t kFormat = 2;
+constexpr std::uint64_t kLogMagic = 0x31676f4c74666152;  // "RaftLog1"
+constexpr std::uint32_t kLogFormat = 2;
 constexpr std::uint64_t kSector = 512;  // a disk writes these whole, or a prefix of them
 constexpr std::uint64_t kPreallocated = 256 * 1024;
 constexpr std::uint8_t kPad = 0xa5;  // not zero: the last word of a record is never zero
 
 struct FileHeader {
-  std::uint64_t magic = kMagic;
-  std::uint32_t format = kFormat;
+  std::uint64_t magic = kLogMagic;
+  std::uint32_t format = kLogFormat;
   std::uint32_t member = 0;
   JobId job{};
   std::uint64_t generation = 0;
@@ -66,7 +66,7 @@ T read_at(ByteView bytes, std::uint64_t offset) {
 
 // The checksum covers everything before it, as the last field. Never 0: zeros are no record.
 template <class T>
-std::uint64_t checksum_of(const T& header, std::uint64_t seed) {
+std::uint64_t header_checksum(const T& header, std::uint64_t seed) {
   const std::span<const T> one(&header, 1);
   return std::max<std::uint64_t>(hash64(as_bytes(one).first(sizeof(T) - 8), seed), 1);
 }
@@ -126,7 +126,7 @@ Bytes RaftLog::begin_file() {
   header.member = member_;
   header.job = job_;
   header.generation = generation_;
-  header.checksum = checksum_of(header, 0);
+  header.checksum = header_checksum(header, 0);
   seed_ = mix64(hash64(job_, member_), generation_);
   chain_ = header.checksum;
   end_ = sizeof(FileHeader);
@@ -162,12 +162,12 @@ struct RaftLog::Loader {
   Result<> check_file_header() const {
     if (bytes.size() < sizeof(FileHeader)) return corrupt(0, "shorter than its header");
     const auto header = read_at<FileHeader>(bytes, 0);
-    if (header.magic != kMagic) return corrupt(0, "not a raft log");
-    if (header.checksum != checksum_of(header, 0)) return corrupt(0, "header checksum");
-    if (header.format != kFormat) {
+    if (header.magic != kLogMagic) return corrupt(0, "not a raft log");
+    if (header.checksum != header_checksum(header, 0)) return corrupt(0, "header checksum");
+    if (header.format != kLogFormat) {
       return Error(Code::kBadInput, "raft log has format " + std::to_string(header.format) +
-                                        ", this program reads " + std::to_string(kFormat) + "; " +
-                                        log.file_->name());
+                                        ", this program reads " + std::to_string(kLogFormat) +
+                                        "; " + log.file_->name());
     }
     if (header.job != log.job_) {
       return Error(Code::kBadInput, "raft log belongs to job " + to_string(header.job) + ", not " +
@@ -184,7 +184,7 @@ struct RaftLog::Loader {
   bool header_holds(std::uint64_t offset) const {
     if (bytes.size() - offset < sizeof(RecordHeader)) return false;
     const auto header = read_at<RecordHeader>(bytes, offset);
-    return header.checksum == checksum_of(header, mix64(log.seed_, offset));
+    return header.checksum == header_checksum(header, mix64(log.seed_, offset));
   }
 
   // Needs header_holds().
@@ -341,7 +341,7 @@ Result<> RaftLog::check_mark() const {
   const Bytes bytes = file_->read_mark();
   if (bytes.size() != sizeof(Mark)) return ok();
   const auto mark = read_at<Mark>(bytes, 0);
-  if (mark.checksum != checksum_of(mark, hash64(job_, member_))) return ok();
+  if (mark.checksum != header_checksum(mark, hash64(job_, member_))) return ok();
   if (mark.generation < generation_) return ok();  // the mark is of the file that this one replaced
   if (mark.generation == generation_ && mark.end <= end_) return ok();
   const bool older = mark.generation > generation_;
@@ -355,7 +355,7 @@ Result<> RaftLog::check_mark() const {
 
 Result<> RaftLog::write_mark() {
   Mark mark{generation_, end_, 0};
-  mark.checksum = checksum_of(mark, hash64(job_, member_));
+  mark.checksum = header_checksum(mark, hash64(job_, member_));
   const std::span<const Mark> one(&mark, 1);
   return file_->write_mark(as_bytes(one));
 }
@@ -480,7 +480,7 @@ void RaftLog::put_record(ByteWriter& batch, std::uint32_t kind, std::uint64_t in
   header.synced = end_;
   header.chain = chain_;
   header.payload_checksum = hash64(body, chain_);
-  header.checksum = checksum_of(header, mix64(seed_, end_ + batch.size()));
+  header.checksum = header_checksum(header, mix64(seed_, end_ + batch.size()));
   chain_ = header.checksum;
   batch.put(header);
   batch.put_bytes(body);

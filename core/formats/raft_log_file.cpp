@@ -11,36 +11,22 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/fd.h"
 #include "core/base/file_system.h"
 
 namespace starling {
 
 namespace {
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  void swap(Descriptor& other) { std::swap(fd_, other.fd_); }
-
- private:
-  int fd_;
-};
-
-Error failed(const std::string& what, const std::string& name) {
+Error log_file_error(const std::string& what, const std::string& name) {
   return Error(Code::kUnavailable, what + ": " + std::strerror(errno) + "; " + name);
 }
 
-Result<> write_all(int fd, std::uint64_t offset, ByteView bytes, const std::string& name) {
+Result<> write_all_at(int fd, std::uint64_t offset, ByteView bytes, const std::string& name) {
   while (!bytes.empty()) {
     const auto n = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return failed("cannot write", name);
+    if (n <= 0) return log_file_error("cannot write", name);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
     offset += static_cast<std::uint64_t>(n);
   }
@@ -50,8 +36,8 @@ Result<> write_all(int fd, std::uint64_t offset, ByteView bytes, const std::stri
 // A name is durable only when its directory is.
 Result<> sync_directory(const std::filesystem::path& dir) {
   const auto name = dir.empty() ? std::string(".") : dir.string();
-  const Descriptor fd(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() < 0 || !sync_folder(fd.get())) return failed("cannot sync directory", name);
+  const Fd fd(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0 || !sync_folder(fd.get())) return log_file_error("cannot sync directory", name);
   return ok();
 }
 
@@ -74,7 +60,7 @@ class PosixRaftLogFile final : public RaftLogFile {
 
   Result<Bytes> read() override {
     struct stat info;
-    if (::fstat(fd_.get(), &info) != 0) return failed("cannot read", name_);
+    if (::fstat(fd_.get(), &info) != 0) return log_file_error("cannot read", name_);
     const auto size = static_cast<std::uint64_t>(info.st_size);
     if (size > RaftLog::kFileBytesMax + kSlack) {
       return Error(Code::kCorrupt,
@@ -85,7 +71,7 @@ class PosixRaftLogFile final : public RaftLogFile {
     while (done < size) {
       const auto n = ::pread(fd_.get(), bytes.data() + done, size - done, static_cast<off_t>(done));
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return failed("cannot read", name_);
+      if (n < 0) return log_file_error("cannot read", name_);
       if (n == 0) return Error(Code::kUnavailable, "file shrank while it was read; " + name_);
       done += static_cast<std::size_t>(n);
     }
@@ -93,18 +79,18 @@ class PosixRaftLogFile final : public RaftLogFile {
   }
 
   Result<> write(std::uint64_t offset, ByteView bytes) override {
-    return write_all(fd_.get(), offset, bytes, name_);
+    return write_all_at(fd_.get(), offset, bytes, name_);
   }
 
   Result<> sync() override {
     STARLING_TRY(check());
-    if (::fdatasync(fd_.get()) != 0) return failed("cannot sync", name_);
+    if (::fdatasync(fd_.get()) != 0) return log_file_error("cannot sync", name_);
     return ok();
   }
 
   Result<> resize(std::uint64_t bytes) override {
     if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0) {
-      return failed("cannot resize", name_);
+      return log_file_error("cannot resize", name_);
     }
     return ok();
   }
@@ -112,25 +98,25 @@ class PosixRaftLogFile final : public RaftLogFile {
   // Overwrites one file: only the last accident is of interest.
   Result<> keep_aside(ByteView bytes) override {
     const auto name = name_ + ".torn";
-    const Descriptor copy(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    if (copy.get() < 0) return failed("cannot create", name);
-    STARLING_TRY(write_all(copy.get(), 0, bytes, name));
-    if (::fsync(copy.get()) != 0) return failed("cannot sync", name);
+    const Fd copy(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (copy.get() < 0) return log_file_error("cannot create", name);
+    STARLING_TRY(write_all_at(copy.get(), 0, bytes, name));
+    if (::fsync(copy.get()) != 0) return log_file_error("cannot sync", name);
     return sync_directory(dir_);
   }
 
   Result<> replace(ByteView bytes) override {
     const auto name = name_ + ".new";
-    Descriptor next(::open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    if (next.get() < 0) return failed("cannot create", name);
+    Fd next(::open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (next.get() < 0) return log_file_error("cannot create", name);
     // The file is locked before it has the name by which another process would find it.
     STARLING_TRY(locked, lock_file(next.get(), name));
     if (!locked) return Error(Code::kUnavailable, "another process has locked " + name);
-    STARLING_TRY(write_all(next.get(), 0, bytes, name));
-    if (::fsync(next.get()) != 0) return failed("cannot sync", name);
+    STARLING_TRY(write_all_at(next.get(), 0, bytes, name));
+    if (::fsync(next.get()) != 0) return log_file_error("cannot sync", name);
     STARLING_TRY(check());
-    if (::rename(name.c_str(), name_.c_str()) != 0) return failed("cannot rename", name);
-    fd_.swap(next);
+    if (::rename(name.c_str(), name_.c_str()) != 0) return log_file_error("cannot rename", name);
+    std::swap(fd_, next);
     return sync_directory(dir_);
   }
 
@@ -140,8 +126,8 @@ class PosixRaftLogFile final : public RaftLogFile {
   }
 
   Result<> write_mark(ByteView bytes) override {
-    if (mark_.get() < 0) return failed("cannot open", name_ + ".mark");
-    return write_all(mark_.get(), 0, bytes, name_ + ".mark");
+    if (mark_.get() < 0) return log_file_error("cannot open", name_ + ".mark");
+    return write_all_at(mark_.get(), 0, bytes, name_ + ".mark");
   }
 
   Bytes read_mark() override {
@@ -155,17 +141,17 @@ class PosixRaftLogFile final : public RaftLogFile {
   static constexpr std::size_t kMarkBytesMax = 64;
   static constexpr std::uint64_t kSlack = 1024 * 1024;  // preallocation beyond the last record
 
-  Descriptor fd_;
+  Fd fd_;
   const std::filesystem::path dir_;
   const std::string name_;
-  const Descriptor mark_;
+  const Fd mark_;
 };
 
 // The file with its lock; null: another process has it.
 Result<std::unique_ptr<PosixRaftLogFile>> lock_raft_log(const std::filesystem::path& path) {
   const auto name = (path / "raft.log").string();
   const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return failed("cannot open", name);
+  if (fd < 0) return log_file_error("cannot open", name);
   auto file = std::make_unique<PosixRaftLogFile>(fd, path);
   // Two processes with one identity would vote twice.
   STARLING_TRY(locked, lock_file(fd, name));
@@ -181,7 +167,8 @@ Result<std::unique_ptr<RaftLogFile>> open_raft_log_file(const std::string& dir,
                                                         std::chrono::milliseconds patience) {
   constexpr std::chrono::milliseconds kLookAgain{10};
   const std::filesystem::path path(dir);
-  if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return failed("cannot create", dir);
+  if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST)
+    return log_file_error("cannot create", dir);
   const auto until = std::chrono::steady_clock::now() + patience;
   STARLING_TRY(file, lock_raft_log(path));
   while (!file) {

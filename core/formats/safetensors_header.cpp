@@ -30,7 +30,7 @@ constexpr std::array<DtypeRow, 13> kDtypes{{{"BOOL", 1},
 constexpr std::size_t kDimensionsMax = 32;
 
 // Escapes and cuts foreign bytes for a message.
-std::string shown(std::string_view text) {
+std::string quoted_bytes(std::string_view text) {
   std::string out = "\"";
   for (const char c : text.substr(0, 64)) {
     const auto u = static_cast<unsigned char>(c);
@@ -42,10 +42,6 @@ std::string shown(std::string_view text) {
     }
   }
   return out + (text.size() > 64 ? "...\"" : "\"");
-}
-
-Error bad(std::string text) {
-  return Error(Code::kBadInput, std::move(text));
 }
 
 // Takes the parser's events; the only shape that is let through is the format's. A state per place:
@@ -81,15 +77,16 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool end_array() override {
     if (place_ == Place::kOffsets && offsets_.size() != 2)
-      return fail("data_offsets of " + shown(key_) + " has " + std::to_string(offsets_.size()) +
-                  " numbers; expected 2");
+      return fail("data_offsets of " + quoted_bytes(key_) + " has " +
+                  std::to_string(offsets_.size()) + " numbers; expected 2");
     return go(Place::kTensor);
   }
   bool key(std::string& name) override {
     if (place_ == Place::kTop) return key_of_top(name);
     if (place_ == Place::kMetadata) {
       metadata_key_ = name;
-      if (header.metadata.contains(name)) return fail("metadata key " + shown(name) + " twice");
+      if (header.metadata.contains(name))
+        return fail("metadata key " + quoted_bytes(name) + " twice");
       return go(Place::kMetadataValue);
     }
     return key_of_tensor(name);
@@ -105,14 +102,14 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(std::uint64_t value) override {
     if (place_ == Place::kShape) {
       if (entry_.shape.size() == kDimensionsMax)
-        return fail("shape of " + shown(key_) + " has more than " + std::to_string(kDimensionsMax) +
-                    " dimensions");
+        return fail("shape of " + quoted_bytes(key_) + " has more than " +
+                    std::to_string(kDimensionsMax) + " dimensions");
       entry_.shape.push_back(value);
       return true;
     }
     if (place_ == Place::kOffsets) {
       if (offsets_.size() == 2)
-        return fail("data_offsets of " + shown(key_) + " has a third number");
+        return fail("data_offsets of " + quoted_bytes(key_) + " has a third number");
       offsets_.push_back(value);
       return true;
     }
@@ -122,12 +119,13 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool) override { return refuse("a truth value"); }
   bool number_integer(std::int64_t) override { return refuse("a negative number"); }
   bool number_float(double, const std::string& text) override {
-    return refuse("the number " + shown(text) + ", no unsigned 64-bit integer");
+    return refuse("the number " + quoted_bytes(text) + ", no unsigned 64-bit integer");
   }
   bool binary(nlohmann::json::binary_t&) override { return refuse("binary data"); }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::json::exception& e) override {
-    return fail("header is not JSON at byte " + std::to_string(position) + ": " + shown(e.what()));
+    return fail("header is not JSON at byte " + std::to_string(position) + ": " +
+                quoted_bytes(e.what()));
   }
 
  private:
@@ -157,14 +155,15 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
   bool refuse(const std::string& what) {
-    return fail("unexpected " + what +
-                (key_.empty() ? " at the top of the header" : " at or after " + shown(key_)));
+    return fail(
+        "unexpected " + what +
+        (key_.empty() ? " at the top of the header" : " at or after " + quoted_bytes(key_)));
   }
 
   bool key_of_top(const std::string& name) {
     if (name.empty()) return fail("a tensor with an empty name");
     key_ = name;
-    if (!names_.insert(name).second) return fail(shown(name) + " appears twice");
+    if (!names_.insert(name).second) return fail(quoted_bytes(name) + " appears twice");
     return go(name == "__metadata__" ? Place::kBeforeMetadata : Place::kBeforeTensor);
   }
   bool key_of_tensor(const std::string& name) {
@@ -172,8 +171,10 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     if (name == "dtype") field = kHasDtype;
     if (name == "shape") field = kHasShape;
     if (name == "data_offsets") field = kHasOffsets;
-    if (field == 0) return fail("unknown field " + shown(name) + " in tensor " + shown(key_));
-    if (fields_ & field) return fail("field " + shown(name) + " twice in tensor " + shown(key_));
+    if (field == 0)
+      return fail("unknown field " + quoted_bytes(name) + " in tensor " + quoted_bytes(key_));
+    if (fields_ & field)
+      return fail("field " + quoted_bytes(name) + " twice in tensor " + quoted_bytes(key_));
     fields_ |= field;
     offsets_.reserve(2);
     if (field == kHasDtype) return go(Place::kDtypeValue);
@@ -191,14 +192,14 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
                                                    "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
                                                    "F4",      "F6_E2M3",     "F6_E3M2"};
     const bool known = std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers);
-    return fail((known ? "dtype not supported here: " : "unknown dtype ") + shown(name) +
-                " in tensor " + shown(key_));
+    return fail((known ? "dtype not supported here: " : "unknown dtype ") + quoted_bytes(name) +
+                " in tensor " + quoted_bytes(key_));
   }
   bool end_tensor() {
     if (fields_ != (kHasDtype | kHasShape | kHasOffsets))
-      return fail("tensor " + shown(key_) + " lacks one of dtype, shape, data_offsets");
+      return fail("tensor " + quoted_bytes(key_) + " lacks one of dtype, shape, data_offsets");
     if (offsets_[0] > offsets_[1])
-      return fail("tensor " + shown(key_) + " ends at " + std::to_string(offsets_[1]) +
+      return fail("tensor " + quoted_bytes(key_) + " ends at " + std::to_string(offsets_[1]) +
                   ", before its begin " + std::to_string(offsets_[0]));
     entry_.offset = offsets_[0];
     entry_.bytes = offsets_[1] - offsets_[0];
@@ -222,10 +223,11 @@ Result<> check_size(const SafetensorsEntry& entry) {
     overflow |= __builtin_mul_overflow(bytes, d, &bytes);
   }
   if (empty) bytes = 0;
-  if (overflow && !empty) return bad("shape of " + shown(entry.name) + " overflows 64 bits");
+  if (overflow && !empty)
+    return bad_input("shape of " + quoted_bytes(entry.name) + " overflows 64 bits");
   if (bytes != entry.bytes)
-    return bad("tensor " + shown(entry.name) + " has " + std::to_string(entry.bytes) +
-               " bytes; its shape needs " + std::to_string(bytes));
+    return bad_input("tensor " + quoted_bytes(entry.name) + " has " + std::to_string(entry.bytes) +
+                     " bytes; its shape needs " + std::to_string(bytes));
   return ok();
 }
 
@@ -234,16 +236,17 @@ Result<> check_cover(const std::vector<SafetensorsEntry>& tensors, std::uint64_t
   std::uint64_t at = 0;
   for (const SafetensorsEntry& entry : tensors) {
     if (entry.offset != at)
-      return bad("tensor " + shown(entry.name) + " begins at " + std::to_string(entry.offset) +
-                 (entry.offset > at ? " after a hole; expected " : ", inside another; expected ") +
-                 std::to_string(at));
+      return bad_input(
+          "tensor " + quoted_bytes(entry.name) + " begins at " + std::to_string(entry.offset) +
+          (entry.offset > at ? " after a hole; expected " : ", inside another; expected ") +
+          std::to_string(at));
     if (entry.bytes > data_bytes - at)
-      return bad("tensor " + shown(entry.name) + " ends beyond the file's " +
-                 std::to_string(data_bytes) + " bytes of data");
+      return bad_input("tensor " + quoted_bytes(entry.name) + " ends beyond the file's " +
+                       std::to_string(data_bytes) + " bytes of data");
     at += entry.bytes;
   }
   if (at != data_bytes)
-    return bad(std::to_string(data_bytes - at) + " bytes after the last tensor");
+    return bad_input(std::to_string(data_bytes - at) + " bytes after the last tensor");
   return ok();
 }
 
@@ -258,11 +261,12 @@ std::string_view dtype_name(Dtype dtype) {
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view text,
                                                    std::uint64_t data_bytes) {
-  if (text.empty() || text.front() != '{') return bad("header does not begin with \"{\"");
+  if (text.empty() || text.front() != '{') return bad_input("header does not begin with \"{\"");
   while (text.back() == ' ') text.remove_suffix(1);
-  if (text.back() != '}') return bad("header does not end with \"}\" and spaces");
+  if (text.back() != '}') return bad_input("header does not end with \"}\" and spaces");
   HeaderReader reader;
-  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader)) return bad(reader.problem);
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader))
+    return bad_input(reader.problem);
   auto& tensors = reader.header.tensors;
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
@@ -290,7 +294,7 @@ Result<Bytes> format_safetensors_header(const SafetensorsHeader& header) {
               std::to_string(e.offset) + "," + std::to_string(e.offset + e.bytes) + "]}";
     }
   } catch (const nlohmann::json::exception&) {
-    return bad("a tensor's name or a metadata string is not UTF-8");
+    return bad_input("a tensor's name or a metadata string is not UTF-8");
   }
   text = "{" + text + "}";
   text.append((8 - text.size() % 8) % 8, ' ');

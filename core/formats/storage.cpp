@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "core/base/check.h"
 #include "core/base/s3_place.h"
+#include "core/base/system_error.h"
 #include "core/formats/s3/client.h"
 #include "core/formats/s3/store.h"
 #include "core/formats/synced_file.h"
@@ -21,10 +21,6 @@ namespace starling {
 namespace {
 
 namespace fs = std::filesystem;
-
-Error failed(const std::string& what, const std::string& path) {
-  return Error(Code::kBadInput, what + " " + path + ": " + std::strerror(errno));
-}
 
 class OpenFile : public StoredObject {
  public:
@@ -41,7 +37,7 @@ class OpenFile : public StoredObject {
     while (!out.empty()) {
       const ssize_t n = ::pread(file_, out.data(), out.size(), static_cast<off_t>(from));
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return failed("cannot read", path_);
+      if (n < 0) return system_error("cannot read", path_);
       if (n == 0)
         return Error(Code::kBadInput, "file ended at byte " + std::to_string(from) +
                                           "; it was longer when opened; " + path_);
@@ -107,7 +103,7 @@ class Folder : public Storage {
     if (::stat(place(name).c_str(), &status) == 0)
       return std::optional(static_cast<std::uint64_t>(status.st_size));
     if (errno == ENOENT || errno == ENOTDIR) return std::optional<std::uint64_t>();
-    return failed("cannot inspect", place(name));
+    return system_error("cannot inspect", place(name));
   }
 
   Result<std::vector<std::string>> folders() const override {
@@ -184,9 +180,9 @@ Result<std::unique_ptr<StoredObject>> open_file(const std::string& path) {
   // Do not block: opening a pipe would wait for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::unique_ptr<StoredObject>();
-  if (fd < 0) return failed("cannot open", path);
+  if (fd < 0) return system_error("cannot open", path);
   struct stat status {};
-  auto error = ::fstat(fd, &status) != 0 ? failed("cannot inspect", path)
+  auto error = ::fstat(fd, &status) != 0 ? system_error("cannot inspect", path)
                                          : Error(Code::kBadInput, "not a regular file; " + path);
   if (!S_ISREG(status.st_mode)) {
     ::close(fd);

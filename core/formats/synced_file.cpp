@@ -6,22 +6,18 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include "core/base/file_system.h"
+#include "core/base/system_error.h"
 
 namespace starling {
 namespace {
-
-Error failed(const std::string& what, const std::string& path) {
-  return Error(Code::kBadInput, what + " " + path + ": " + std::strerror(errno));
-}
 
 Result<> write_all(int file, const std::string& path, ByteView data) {
   while (!data.empty()) {
     const ssize_t n = ::write(file, data.data(), data.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return failed("cannot write", path);
+    if (n < 0) return system_error("cannot write", path);
     data = data.subspan(static_cast<std::size_t>(n));
   }
   return ok();
@@ -31,7 +27,7 @@ Result<> write_synced(int file, const std::string& path, std::span<const ByteVie
   for (const ByteView piece : pieces) {
     STARLING_TRY(write_all(file, path, piece));
   }
-  if (::fsync(file) != 0) return failed("cannot sync", path);
+  if (::fsync(file) != 0) return system_error("cannot sync", path);
   return ok();
 }
 
@@ -39,12 +35,12 @@ Result<> sync_folder_of(const std::string& path) {
   const auto slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0) return failed("cannot open", folder);
+  if (file < 0) return system_error("cannot open", folder);
   const bool synced = sync_folder(file);
   const int reason = errno;
   ::close(file);
   errno = reason;
-  if (!synced) return failed("cannot sync", folder);
+  if (!synced) return system_error("cannot sync", folder);
   return ok();
 }
 
@@ -58,10 +54,10 @@ Result<std::string> write_beside(const std::string& path, std::span<const ByteVi
     temporary = path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(counter++);
     file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   } while (file < 0 && errno == EEXIST);
-  if (file < 0) return failed("cannot create", temporary);
+  if (file < 0) return system_error("cannot create", temporary);
   auto written = write_synced(file, temporary, pieces);
   // Network file systems report late errors here.
-  if (::close(file) != 0 && written) written = failed("cannot close", temporary);
+  if (::close(file) != 0 && written) written = system_error("cannot close", temporary);
   if (written) return temporary;
   ::unlink(temporary.c_str());
   return std::move(written).error();
@@ -70,9 +66,9 @@ Result<std::string> write_beside(const std::string& path, std::span<const ByteVi
 Result<bool> write_in_place(const std::string& path, ByteView data) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file < 0 && errno == EEXIST) return false;
-  if (file < 0) return failed("cannot create", path);
+  if (file < 0) return system_error("cannot create", path);
   auto written = write_synced(file, path, std::span<const ByteView>(&data, 1));
-  if (::close(file) != 0 && written) written = failed("cannot close", path);
+  if (::close(file) != 0 && written) written = system_error("cannot close", path);
   if (written) return true;
   ::unlink(path.c_str());
   return std::move(written).error();
@@ -83,7 +79,7 @@ Result<bool> write_in_place(const std::string& path, ByteView data) {
 Result<> write_synced_file(const std::string& path, std::span<const ByteView> pieces) {
   STARLING_TRY(temporary, write_beside(path, pieces));
   if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    auto error = failed("cannot rename to", path);
+    auto error = system_error("cannot rename to", path);
     ::unlink(temporary.c_str());
     return error;
   }

@@ -1,13 +1,13 @@
 #include "core/job/job.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <span>
 #include <sstream>
 #include <utility>
 
 #include "core/base/hash.h"
+#include "core/base/text.h"
 #include "core/job/schedule.h"
 #include "core/job/words.h"
 
@@ -15,12 +15,6 @@ namespace starling {
 namespace {
 
 using namespace job_words;
-
-std::string hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
 
 // Writes what a schedule has beside warm-up, floor and length, where that is chosen.
 std::string schedule_lines(const OptimizerSpec& o) {

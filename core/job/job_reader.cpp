@@ -71,7 +71,7 @@ void read_job(Section s, Job& job) {
 }
 
 // The keys of a kind of model are those that its reader asks for.
-std::vector<std::string> keys_of(ModelSpec model) {
+std::vector<std::string> model_keys(ModelSpec model) {
   const toml::table nothing;
   std::optional<Error> failure;
   Section section(nothing, "model", false, failure);
@@ -88,9 +88,9 @@ void read_model(Section s, const std::string& base, Job& job) {
   s.choice("kind", chosen, words, true);
   job.model = kinds[chosen];
   const std::string why = "to kind \"" + std::string(kind_of(job.model).word) + "\"";
-  const auto own_keys = keys_of(job.model);
+  const auto own_keys = model_keys(job.model);
   for (const ModelSpec& other : kinds)
-    for (const std::string& key : keys_of(other))
+    for (const std::string& key : model_keys(other))
       if (std::ranges::find(own_keys, key) == own_keys.end()) s.refuse({key.c_str()}, why);
   std::visit([&](auto& spec) { spec.read(s, job, base); }, job.model);
   s.finish();

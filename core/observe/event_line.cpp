@@ -6,22 +6,23 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/base/text.h"
 #include "core/observe/event_fields.h"
 
 namespace starling {
 namespace {
 
-using Json = nlohmann::ordered_json;  // fields stay in their order
+using OrderedJson = nlohmann::ordered_json;  // fields stay in their order
 
 // Appends the fields of an event to its line.
 class WrittenFields {
  public:
-  explicit WrittenFields(Json& line) : line_(line) {}
+  explicit WrittenFields(OrderedJson& line) : line_(line) {}
 
   void operator()(const char* name, const auto& value) { line_[name] = form(value); }
   void hex(const char* name, std::uint64_t value) { line_[name] = starling::hex(value); }
   void or_null(const char* name, const std::string& text) {
-    line_[name] = text.empty() ? Json(nullptr) : Json(text);
+    line_[name] = text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
   }
   void due(const char* name, const std::vector<double>& metrics) {
     if (!metrics.empty()) (*this)(name, metrics);
@@ -41,49 +42,49 @@ class WrittenFields {
 
  private:
   template <class T>
-  static Json form(const T& value) {
+  static OrderedJson form(const T& value) {
     if constexpr (std::is_enum_v<T>)
       return to_string(value);
     else
       return value;  // a number, a truth, a text
   }
-  static Json form(const EpochId& id) { return to_string(id); }
-  static Json form(const Digest& digest) { return to_string(digest); }
-  static Json form(const SegmentRange& range) { return {range.first, range.count}; }
-  static Json form(const Pause& pause) { return object(pause); }
+  static OrderedJson form(const EpochId& id) { return to_string(id); }
+  static OrderedJson form(const Digest& digest) { return to_string(digest); }
+  static OrderedJson form(const SegmentRange& range) { return {range.first, range.count}; }
+  static OrderedJson form(const Pause& pause) { return object(pause); }
   template <class A, class B>
-  static Json form(const std::pair<A, B>& pair) {
+  static OrderedJson form(const std::pair<A, B>& pair) {
     return {pair.first, pair.second};
   }
   template <class T>
-  static Json form(const std::optional<T>& value) {
-    return value ? form(*value) : Json(nullptr);
+  static OrderedJson form(const std::optional<T>& value) {
+    return value ? form(*value) : OrderedJson(nullptr);
   }
   template <class T>
-  static Json form(const std::vector<T>& values) {
-    Json list = Json::array();
+  static OrderedJson form(const std::vector<T>& values) {
+    OrderedJson list = OrderedJson::array();
     for (const T& value : values) list.push_back(form(value));
     return list;
   }
-  static Json form(const std::vector<event::EpochMember>& members) {
-    Json list = Json::array();
+  static OrderedJson form(const std::vector<event::EpochMember>& members) {
+    OrderedJson list = OrderedJson::array();
     for (const auto& member : members) list.push_back(object(member, {{"rank", list.size()}}));
     return list;
   }
-  static Json object(const auto& value, Json begin = Json::object()) {
+  static OrderedJson object(const auto& value, OrderedJson begin = OrderedJson::object()) {
     WrittenFields written(begin);
     fields(written, value);
     return begin;
   }
 
-  Json& line_;
+  OrderedJson& line_;
 };
 
 // Names and causes may come from elsewhere: what is not UTF-8 is replaced, not thrown at.
-std::string text_of(const Event& event, Json line) {
+std::string text_of(const Event& event, OrderedJson line) {
   WrittenFields written(line);
   std::visit([&](const auto& e) { fields(written, e); }, event);
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace
@@ -116,12 +117,6 @@ std::int64_t utc_of(const std::string& text) {
   int us = 0;
   if (!rest || (*rest == '.' && std::sscanf(rest, ".%6dZ", &us) != 1)) return 0;
   return ::timegm(&utc) * 1'000'000ll + us;
-}
-
-std::string hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
 }
 
 std::string event_line(const Event& event, std::int64_t began_ns) {

@@ -14,8 +14,6 @@ std::int64_t utc_us();  // of the day's clock, since 1970
 std::string utc_text(std::int64_t us);
 std::int64_t utc_of(const std::string& text);
 
-std::string hex(std::uint64_t value);  // 16 digits
-
 // The line with its end. `began_ns`: of the monotonic clock, where t is 0.
 std::string event_line(const Event& event, std::int64_t began_ns);
 // The line without a time: two events that say the same have the same text.

@@ -4,12 +4,13 @@
 #include <utility>
 #include <variant>
 
+#include "core/base/text.h"
 #include "core/observe/event_line.h"
 
 namespace starling {
 namespace {
 
-std::string shown(const StepRecord& r) {
+std::string step_text(const StepRecord& r) {
   char text[224];
   std::snprintf(text, sizeof text,
                 "loss %.17g norm %.17g tokens %llu skipped %d ledger %s digest %s", r.loss, r.norm,
@@ -18,7 +19,7 @@ std::string shown(const StepRecord& r) {
   return text;
 }
 
-std::string number(double value) {
+std::string loss_text(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.17g", value);
   return text;
@@ -101,12 +102,12 @@ Result<bool> EventWriter::copy(const Event& event) {
 Error EventWriter::two_stories(const Event& event) const {
   if (const auto* step = std::get_if<event::StepPassed>(&event))
     return Error(Code::kInternal, "two records of version " + std::to_string(step->record.version) +
-                                      " differ: one has " + shown(step->record) +
+                                      " differ: one has " + step_text(step->record) +
                                       ", the one before it is in " + path_);
   if (const auto* evaluation = std::get_if<event::Evaluated>(&event))
     return Error(Code::kInternal, "two evaluations of version " +
                                       std::to_string(evaluation->version) +
-                                      " differ: one has loss " + number(evaluation->loss) +
+                                      " differ: one has loss " + loss_text(evaluation->loss) +
                                       ", the one before it is in " + path_);
   const auto* ledger = std::get_if<event::LedgerPassed>(&event);
   const Version version = ledger ? ledger->version : memory_.early().front().version;

@@ -65,8 +65,8 @@ std::string line(const char* cls, double x1, double y1, double x2, double y2) {
          "\" x2=\"" + fixed(x2) + "\" y2=\"" + fixed(y2) + "\"";
 }
 
-std::string label(double x, double y, const char* anchor, const std::string& text,
-                  const std::string& more = {}) {
+std::string text_at(double x, double y, const char* anchor, const std::string& text,
+                    const std::string& more = {}) {
   return "<text x=\"" + fixed(x) + "\" y=\"" + fixed(y) + "\" text-anchor=\"" + anchor + "\"" +
          more + ">" + xml_text(text) + "</text>\n";
 }
@@ -148,24 +148,24 @@ std::string loss_svg(const std::string& title, std::span<const LossPoint> points
       "height=\"420\" role=\"img\">\n<title>" +
       xml_text(title) + "</title>\n";
   out += kStyle;
-  out += label(kLeft, 28, "start", title, " class=\"title\"");
+  out += text_at(kLeft, 28, "start", title, " class=\"title\"");
   for (const double tick : y.ticks()) {
     out += line("grid", kLeft, y.pixel(tick), right, y.pixel(tick)) + "/>\n";
-    out += label(kLeft - 8, y.pixel(tick) + 4, "end", fixed(tick, y.digits));
+    out += text_at(kLeft - 8, y.pixel(tick) + 4, "end", fixed(tick, y.digits));
   }
   for (const double tick : x.ticks()) {
     out += line("grid", x.pixel(tick), bottom, x.pixel(tick), bottom + 5) + "/>\n";
-    out += label(x.pixel(tick), bottom + 20, "middle", fixed(tick, 0));
+    out += text_at(x.pixel(tick), bottom + 20, "middle", fixed(tick, 0));
   }
-  out += label((kLeft + right) / 2, kHeight - 10, "middle", "step");
-  out += label(18, (kTop + bottom) / 2, "middle", "loss (nats)",
-               " transform=\"rotate(-90 18 " + fixed((kTop + bottom) / 2) + ")\"");
+  out += text_at((kLeft + right) / 2, kHeight - 10, "middle", "step");
+  out += text_at(18, (kTop + bottom) / 2, "middle", "loss (nats)",
+                 " transform=\"rotate(-90 18 " + fixed((kTop + bottom) / 2) + ")\"");
   if (!epochs.empty()) {
     const std::string n =
         std::to_string(epochs.size()) + (epochs.size() == 1 ? " epoch" : " epochs");
-    out += label(right, 28, "end", n + " (dashed)");
+    out += text_at(right, 28, "end", n + " (dashed)");
   }
-  if (!held_out.empty()) out += label(right, 44, "end", "held out", " class=\"heldtext\"");
+  if (!held_out.empty()) out += text_at(right, 44, "end", "held out", " class=\"heldtext\"");
   out += marks(epochs, x) + curve(thinned(points), x, y);
   out += curve(thinned(held_out), x, y, " held");
   return out + "</svg>\n";

@@ -13,7 +13,7 @@
 namespace starling {
 namespace {
 
-std::string number(double value) {
+std::string value_text(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
   char text[32];
@@ -63,7 +63,7 @@ class Exposition {
     std::uint64_t below = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {
       below += counts[i];
-      const std::string bound = i < bounds.size() ? number(bounds[i]) : "+Inf";
+      const std::string bound = i < bounds.size() ? value_text(bounds[i]) : "+Inf";
       line(name + "_bucket", label("le", bound), static_cast<double>(below));
     }
     line(name + "_sum", "", sum);
@@ -83,7 +83,7 @@ class Exposition {
   void line(const std::string& name, const std::string& labels, double value) {
     text_.append(name);
     if (!labels.empty()) text_.append("{").append(labels).append("}");
-    text_.append(" ").append(number(value)).append("\n");
+    text_.append(" ").append(value_text(value)).append("\n");
   }
 
   const bool open_;

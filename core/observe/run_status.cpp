@@ -19,7 +19,7 @@
 namespace starling {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr double kSmooth = 0.1;  // part of a step's time in the smoothed one
 constexpr double kQuietS = 10;
@@ -57,8 +57,8 @@ std::string ago(double at, double now) {
 }
 
 // Returns the seconds; null where they are not known.
-Json since(double at, double now) {
-  return at > 0 ? Json(std::max(0.0, now - at)) : Json();
+OrderedJson since(double at, double now) {
+  return at > 0 ? OrderedJson(std::max(0.0, now - at)) : OrderedJson();
 }
 
 std::string row(const std::string& subject, const std::string& rest) {
@@ -205,7 +205,7 @@ double RunStatus::seconds_left(double now) const {
 }
 
 std::string RunStatus::json(double now) const {
-  Json out{{"job", name_}, {"state", word_of(state_)}, {"step", next_}, {"steps", steps_}};
+  OrderedJson out{{"job", name_}, {"state", word_of(state_)}, {"step", next_}, {"steps", steps_}};
   if (from_ > 0) out["from"] = from_;
   if (!digest_.empty()) out["digest"] = digest_;
   if (!reason_.empty()) out["reason"] = reason_;
@@ -218,7 +218,7 @@ std::string RunStatus::json(double now) const {
   }
   if (evaluated_) out["evaluation"] = {{"step", evaluated_->version}, {"loss", evaluated_->loss}};
   if (epoch_) {
-    Json members = Json::array();
+    OrderedJson members = OrderedJson::array();
     for (const event::EpochMember& member : epoch_->members)
       members.push_back({{"rank", members.size()},
                          {"name", member.name},
@@ -231,7 +231,7 @@ std::string RunStatus::json(double now) const {
                     {"seconds", since(epoch_at_, now)},
                     {"members", members}};
   }
-  Json joined = Json::array(), preparing = Json::array();
+  OrderedJson joined = OrderedJson::array(), preparing = OrderedJson::array();
   for (const event::WorkerChanged& worker : waiting_members())
     joined.push_back({{"name", worker.name}, {"id", worker.id}, {"pid", worker.pid}});
   out["joined"] = joined;
@@ -254,7 +254,7 @@ std::string RunStatus::json(double now) const {
   out["warnings"] = warnings_;
   if (!warning_.empty()) out["last_warning"] = warning_;
   // Texts come from users, who may have written them in another coding.
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 std::uint64_t RunStatus::pid_of(const event::EpochMember& member) const {

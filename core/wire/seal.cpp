@@ -9,9 +9,9 @@
 namespace starling {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x31437453;  // "StC1"
+constexpr std::uint32_t kSealMagic = 0x31437453;  // "StC1"
 
-std::uint64_t checksum_of(ByteView prefix, ByteView payload) {
+std::uint64_t seal_checksum(ByteView prefix, ByteView payload) {
   return hash64(payload, hash64(prefix));
 }
 
@@ -19,12 +19,12 @@ std::uint64_t checksum_of(ByteView prefix, ByteView payload) {
 
 Bytes seal(SealKind kind, ByteView payload) {
   ByteWriter out;
-  out.put(kMagic);
+  out.put(kSealMagic);
   out.put(kSealVersion);
   out.put(static_cast<std::uint16_t>(kind));
   out.put(static_cast<std::uint64_t>(payload.size()));
   Bytes sealed = std::move(out).take();
-  const std::uint64_t checksum = checksum_of(sealed, payload);
+  const std::uint64_t checksum = seal_checksum(sealed, payload);
   sealed.reserve(kSealBytes + payload.size());
   const auto* p = reinterpret_cast<const std::uint8_t*>(&checksum);
   sealed.insert(sealed.end(), p, p + sizeof checksum);
@@ -37,7 +37,7 @@ std::optional<std::uint16_t> seal_version(ByteView message) {
   ByteReader in(message);
   const auto magic = in.get<std::uint32_t>();
   const auto version = in.get<std::uint16_t>();
-  if (!in.good() || magic != kMagic) return std::nullopt;
+  if (!in.good() || magic != kSealMagic) return std::nullopt;
   return version;
 }
 
@@ -62,7 +62,7 @@ Result<ByteView> unseal(SealKind kind, ByteView message) {
   const auto length = in.get<std::uint64_t>();
   const auto checksum = in.get<std::uint64_t>();
   if (!in.good()) return Error(Code::kCorrupt, "message is shorter than its prefix");
-  if (magic != kMagic) return Error(Code::kCorrupt, "not a starling message");
+  if (magic != kSealMagic) return Error(Code::kCorrupt, "not a starling message");
   if (version != kSealVersion)
     return Error(Code::kStale, "message has protocol version " + std::to_string(version) +
                                    ", expected " + std::to_string(kSealVersion));
@@ -74,7 +74,7 @@ Result<ByteView> unseal(SealKind kind, ByteView message) {
                                      " bytes of payload, its prefix says " +
                                      std::to_string(length));
   const ByteView payload = in.get_bytes(length);
-  if (checksum_of(message.first(16), payload) != checksum)
+  if (seal_checksum(message.first(16), payload) != checksum)
     return Error(Code::kCorrupt, "checksum of a message does not hold");
   return payload;
 }

@@ -66,13 +66,13 @@ std::string of_profile(const char* name) {
   return at == values.end() ? "" : at->second;
 }
 
-Error unexpected(const std::string& what, const HttpReply& reply) {
+Error unexpected_answer(const std::string& what, const HttpReply& reply) {
   return Error(Code::kUnavailable,
                without_secrets(what) + " answers " + std::to_string(reply.status));
 }
 
 // A service that is overloaded, or away for a moment.
-bool is_for_another_time(const HttpReply& reply) {
+bool is_away_for_a_moment(const HttpReply& reply) {
   return reply.status == 429 || reply.status >= 500;
 }
 
@@ -123,7 +123,7 @@ Found of_web_identity(Http& http) {
                                  {{"content-type", "application/x-www-form-urlencoded"}},
                                  std::span<const ByteView>(&body, 1)}));
   const auto text = [&](const char* name) { return text_of(reply.body, name).value_or(""); };
-  if (is_for_another_time(reply)) return unexpected(at, reply);
+  if (is_away_for_a_moment(reply)) return unexpected_answer(at, reply);
   if (!reply.good())
     return Error(Code::kBadInput, without_secrets(at) + " gives no key for AWS_ROLE_ARN " + role +
                                       ": " + std::to_string(reply.status) + " " + text("Code"));
@@ -146,7 +146,7 @@ Found of_container(Http& http) {
   if (!token.empty()) call.headers["authorization"] = token;
   call.metadata = true;
   STARLING_TRY(reply, http.send(call));
-  if (!reply.good()) return unexpected(url, reply);
+  if (!reply.good()) return unexpected_answer(url, reply);
   STARLING_TRY(found, parse_temporary_key(reply.body));
   return std::optional(std::move(found));
 }
@@ -160,17 +160,18 @@ Found of_machine(Http& http) {
   HttpCall call{"PUT", at + "/latest/api/token", {{"x-aws-ec2-metadata-token-ttl-seconds", "300"}}};
   call.metadata = true;
   auto token = http.send(call);
-  if (token && is_for_another_time(token.value())) return unexpected(call.url, token.value());
+  if (token && is_away_for_a_moment(token.value()))
+    return unexpected_answer(call.url, token.value());
   if (!token || !token.value().good()) return std::optional<TemporaryKey>();
   call.method = "GET";
   call.headers = {{"x-aws-ec2-metadata-token", token.value().body}};
   call.url = at + "/latest/meta-data/iam/security-credentials/";
   STARLING_TRY(role, http.send(call));
   if (role.status == 404) return std::optional<TemporaryKey>();
-  if (!role.good()) return unexpected(call.url, role);
+  if (!role.good()) return unexpected_answer(call.url, role);
   call.url += encoded(trimmed(role.body.substr(0, role.body.find('\n'))), false);
   STARLING_TRY(reply, http.send(call));
-  if (!reply.good()) return unexpected(call.url, reply);
+  if (!reply.good()) return unexpected_answer(call.url, reply);
   STARLING_TRY(found, parse_temporary_key(reply.body));
   return std::optional(std::move(found));
 }
