@@ -59,8 +59,8 @@ std::vector<Rank> TransportTeardown::others_of(const End& end) const {
 void TransportTeardown::tell(const TransportId& transport, const End& end,
                              TeardownCommands& out) const {
   for (const Rank to : others_of(end))
-    out.push_back(Send{standing_.rbegin()->first, to,
-                       TransportLeft{transport.epoch, transport.attempt, end.revoked}});
+    out.push_back(teardown::Send{standing_.rbegin()->first, to,
+                                 TransportLeft{transport.epoch, transport.attempt, end.revoked}});
 }
 
 void TransportTeardown::open_if_all_left(const TransportId& transport, End& end,

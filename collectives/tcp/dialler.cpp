@@ -14,11 +14,6 @@ namespace starling::collectives {
 
 namespace {
 constexpr std::chrono::milliseconds kBackoffMax{200};
-
-template <class T>
-bool send_whole(const Fd& fd, const T& value) {
-  return send(fd.get(), &value, sizeof value, MSG_NOSIGNAL) == ssize_t{sizeof value};
-}
 }  // namespace
 
 Dialler::Dialler(const EpochSecret& secret, DialTarget target, const Fd& epoll, std::uint64_t tag,

@@ -13,7 +13,7 @@
 namespace starling::collectives {
 
 namespace {
-constexpr std::size_t kStageBytes = 64 * 1024;
+constexpr std::size_t kReceiveStageBytes = 64 * 1024;
 constexpr std::size_t kBytesPerRead = 256 * 1024;  // of a payload: hashed while it is in the cache
 constexpr std::size_t kBytesPerTurn = 2u << 20;
 
@@ -27,7 +27,7 @@ bool known(FrameKind kind) {
 }  // namespace
 
 FrameReader::FrameReader(std::shared_ptr<BufferPool> pool, std::size_t frame_bytes_max)
-    : pool_(std::move(pool)), frame_bytes_max_(frame_bytes_max), stage_(kStageBytes) {}
+    : pool_(std::move(pool)), frame_bytes_max_(frame_bytes_max), stage_(kReceiveStageBytes) {}
 
 void FrameReader::open(const ConnectionKeys& keys) {
   seal_ = keys.seal;

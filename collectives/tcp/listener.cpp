@@ -53,11 +53,6 @@ void watch(const Fd& epoll, const Fd& fd) {
   STARLING_CHECK(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd.get(), &event) == 0);
 }
 
-template <class T>
-bool send_whole(const Fd& fd, const T& value) {
-  return send(fd.get(), &value, sizeof value, MSG_NOSIGNAL) == ssize_t{sizeof value};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Listener>> Listener::open(const ListenerOptions& options) {

@@ -19,8 +19,8 @@ constexpr std::size_t kPiecesPerWrite = 64;
 // At most this much is written at once: a reader that keeps pace would hold the writer here for
 // ever, and frames to others would wait.
 constexpr std::size_t kBytesPerFlush = 4u << 20;
-constexpr std::size_t kStageBytes = 128 * 1024;  // sealed at once
-constexpr std::size_t kBytesHeld = 64 * 1024;    // beyond, a call more does not matter
+constexpr std::size_t kSendStageBytes = 128 * 1024;  // sealed at once
+constexpr std::size_t kBytesHeld = 64 * 1024;        // beyond, a call more does not matter
 }  // namespace
 
 void Outbox::push(const FrameHeader& whole, const Payload& payload, bool held) {
@@ -172,7 +172,7 @@ ssize_t Outbox::write_staged_locked() {
 
 // Seals what comes next in the queue, as much as the stage takes; a frame may end in a later one.
 void Outbox::stage_locked() {
-  staged_.resize(kStageBytes);
+  staged_.resize(kSendStageBytes);
   staged_begin_ = staged_end_ = 0;
   const auto put_tag = [&] {
     const AeadTag tag = aead_->tag();

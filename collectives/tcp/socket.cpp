@@ -9,7 +9,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -106,11 +105,6 @@ LocalName local_name(std::uint16_t tcp_port) {
 
 }  // namespace
 
-void Fd::reset() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
-}
-
 Result<Bound> listen_tcp(const std::string& host, std::uint16_t port) {
   const auto refuse = [&](const char* why) {
     return Error(Code::kBadInput,
@@ -199,7 +193,8 @@ Fd listen_local(std::uint16_t tcp_port) {
   Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const LocalName name = local_name(tcp_port);
   const auto* address = reinterpret_cast<const sockaddr*>(&name.address);
-  if (fd && (bind(fd.get(), address, name.size) != 0 || listen(fd.get(), kBacklog) != 0)) return {};
+  if (fd && (bind(fd.get(), address, name.size) != 0 || listen(fd.get(), kBacklog) != 0))
+    return Fd();
   return fd;
 }
 
@@ -207,7 +202,7 @@ Fd dial_local(std::uint16_t tcp_port) {
   Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const LocalName name = local_name(tcp_port);
   const auto* address = reinterpret_cast<const sockaddr*>(&name.address);
-  if (fd && connect(fd.get(), address, name.size) != 0) return {};
+  if (fd && connect(fd.get(), address, name.size) != 0) return Fd();
   if (fd) set_buffers(fd);
   return fd;
 }

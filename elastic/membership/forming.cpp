@@ -328,7 +328,7 @@ void Forming::forget_links(const std::vector<Incarnation>& missing,
   std::vector<std::string> warnings;
   links_.tell_silent(missing, reporters, warnings);
   links_.forget();
-  for (std::string& text : warnings) commands_.push_back(Warn{std::move(text)});
+  for (std::string& text : warnings) commands_.push_back(forming_command::Warn{std::move(text)});
 }
 
 std::optional<Links::Apart> Forming::leave_out_bad_links(std::vector<Reporter>& reporters,
@@ -344,7 +344,7 @@ std::optional<Links::Apart> Forming::leave_out_bad_links(std::vector<Reporter>& 
     links_.leave_out_unreached(reporters, suffices, warnings);
   else if (!links_.leave_out_joiners(reporters, warnings))
     apart = links_.leave_out_one(reporters, ran, suffices, warnings);
-  for (std::string& text : warnings) commands_.push_back(Warn{std::move(text)});
+  for (std::string& text : warnings) commands_.push_back(forming_command::Warn{std::move(text)});
   return apart;
 }
 

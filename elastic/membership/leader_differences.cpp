@@ -26,7 +26,7 @@ std::string name_of(const Group& group, std::uint64_t counter) {
   return worker ? worker->join.name : "worker " + std::to_string(counter);
 }
 
-std::string place_of(const Difference& d) {
+std::string micro_batch_text(const Difference& d) {
   return "micro-batch " + std::to_string(d.micro_batch) + " of step " + std::to_string(d.version);
 }
 
@@ -44,7 +44,7 @@ void Leader::tell_difference(const Difference& d, std::optional<std::uint64_t> w
   tell(event::Mismatch{d.version, d.micro_batch, d.worker, d.by, wrong});
   const std::string worker = name_of(group_, d.worker), finder = name_of(group_, d.by);
   std::string text =
-      place_of(d) + ": " + finder + " computes another gradient, loss or metric than ";
+      micro_batch_text(d) + ": " + finder + " computes another gradient, loss or metric than ";
   text += d.by == d.worker ? "it did before" : worker + ", whose is in the sum";
   if (wrong)
     text += "; " + name_of(group_, *wrong) + " is wrong";
@@ -59,7 +59,8 @@ void Leader::tell_difference(const Difference& d, std::optional<std::uint64_t> w
   if (!life || !roster_.find(life->join.who))
     doubt_result(d);
   else if (wrong_.emplace(*wrong, text).second)
-    taint(life->join.who, life->join.name, "computes wrong gradients, as seen in " + place_of(d));
+    taint(life->join.who, life->join.name,
+          "computes wrong gradients, as seen in " + micro_batch_text(d));
   if (config_.stop_on_mismatch && !proposals_.end())
     end_job(1, text + ", and on_mismatch is \"stop\"; " + newest_checkpoint());
 }

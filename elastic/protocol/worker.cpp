@@ -46,7 +46,7 @@ void Worker::on_event(const Start& e) {
   send(e.join);
 }
 
-void Worker::on_event(const Tick& e) {
+void Worker::on_event(const worker_event::Tick& e) {
   // A worker that was frozen reads the messages that wait for it before it concludes that it heard
   // none: one may say that it was left out.
   if (now_ms_ != 0) unheard_ms_ += std::min(e.now_ms - now_ms_, kLookMs);
@@ -389,7 +389,7 @@ bool Worker::switch_epochs() {
 
 // ---- Stopping ---------------------------------------------------------------------------------
 
-void Worker::on_event(const Broken& e) {
+void Worker::on_event(const worker_event::Broken& e) {
   const EpochRun* run = going(e.epoch);
   if (!run) return stopping_.broke(e.epoch, e.peer, e.fault);
   if (e.peer == kNoRank) return stop({});

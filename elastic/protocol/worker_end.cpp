@@ -44,7 +44,7 @@ void Worker::exit_when_acknowledged(Exit exit) {
 
 // The worker takes part in nothing any more but the steps that no coordinator has noted.
 void Worker::say_last_words(const WorkerEvent& event) {
-  if (const auto* tick = std::get_if<Tick>(&event)) {
+  if (const auto* tick = std::get_if<worker_event::Tick>(&event)) {
     last_ms_ += std::min(tick->now_ms - now_ms_, kLookMs);
     now_ms_ = tick->now_ms;
     if (now_ms_ - sent_ms_ >= config_.retry_ms) {

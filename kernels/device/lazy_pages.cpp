@@ -11,8 +11,6 @@
 namespace starling::kernels {
 namespace {
 
-constexpr std::size_t kHugePage = 2u << 20;
-
 std::size_t page_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }

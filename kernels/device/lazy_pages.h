@@ -10,6 +10,8 @@
 
 namespace starling::kernels {
 
+constexpr std::size_t kHugePage = 2u << 20;
+
 // Takes anonymous memory from the kernel, huge pages advised from 2 MiB on. Starts as zeros, at
 // a page's boundary. These are functions of the range, as its owner keeps the address alone.
 std::byte* take_pages(std::size_t bytes);  // throws std::bad_alloc as the standard containers do

@@ -13,7 +13,7 @@
 namespace starling::kernels {
 namespace {
 
-Error corrupt(const SideEntry& entry, const std::string& what) {
+Error corrupt_entry(const SideEntry& entry, const std::string& what) {
   return Error(Code::kCorrupt, "side entry of block " + std::to_string(entry.block) +
                                    ", micro-batch " + std::to_string(entry.micro_batch) + ", use " +
                                    std::to_string(entry.use) + ": " + what);
@@ -97,21 +97,21 @@ std::optional<SegmentId> Totals::wrong(std::span<const SegmentId> segments,
 
 Result<> Totals::add_side(const SideEntry& entry) {
   if (entry.block >= layout_.blocks())
-    return corrupt(entry, "the layout has " + std::to_string(layout_.blocks()) + " blocks");
+    return corrupt_entry(entry, "the layout has " + std::to_string(layout_.blocks()) + " blocks");
   if (entry.micro_batch >= micro_batches_)
-    return corrupt(entry, "a step has " + std::to_string(micro_batches_) + " micro-batches");
+    return corrupt_entry(entry, "a step has " + std::to_string(micro_batches_) + " micro-batches");
   if (const auto uses = layout_.uses(layout_.segment_of(entry.block)); entry.use >= uses)
-    return corrupt(entry, "the block has " + std::to_string(uses));
+    return corrupt_entry(entry, "the block has " + std::to_string(uses));
   const auto used = entry.values.begin() + layout_.used(entry.block);
   if (!std::all_of(entry.values.begin(), used, [](float x) { return std::isfinite(x); }))
-    return corrupt(entry, "a value is not finite");
+    return corrupt_entry(entry, "a value is not finite");
   if (!std::all_of(used, entry.values.end(),
                    [](float x) { return std::bit_cast<std::uint32_t>(x) == 0; }))
-    return corrupt(entry, "padding is not zero");
+    return corrupt_entry(entry, "padding is not zero");
   auto& entries = side_[entry.block];
   for (const SideEntry& other : entries)
     if (other.micro_batch == entry.micro_batch && other.use == entry.use)
-      return corrupt(entry, "received twice");
+      return corrupt_entry(entry, "received twice");
   entries.push_back(entry);
   ++side_entries_;
   return ok();

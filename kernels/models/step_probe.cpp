@@ -29,7 +29,7 @@ float noise(std::uint64_t i, std::uint64_t step, std::uint64_t m) {
   return value * (bits % 64 == 0 ? 0x1p-14f : 0x1p-30f);  // now and then one for the side list
 }
 
-std::vector<float> gradient_of(const Layout& layout, Version step, MicroBatch m) {
+std::vector<float> probe_gradient(const Layout& layout, Version step, MicroBatch m) {
   std::vector<float> gradient(layout.elements());
   for (std::uint32_t b = 0; b < layout.blocks(); ++b)
     for (std::uint32_t i = 0; i < layout.used(b); ++i)
@@ -46,8 +46,8 @@ Digest state_after_steps(const Job& job) {
   std::iota(all.begin(), all.end(), SegmentId{0});
   for (const SegmentId s : all) state.hold(s);
   std::vector<std::int16_t> exponents(layout.blocks());
-  initial_exponents(Grid(job.micro_batches), layout, gradient_of(layout, 0, 0), exponents);
-  state.initialise(gradient_of(layout, 99, 99), exponents);
+  initial_exponents(Grid(job.micro_batches), layout, probe_gradient(layout, 0, 0), exponents);
+  state.initialise(probe_gradient(layout, 99, 99), exponents);
   const auto queue = host_device().make_queue();
   Accumulators accumulators(layout, job.micro_batches);
   Totals totals(layout, job.micro_batches);
@@ -55,7 +55,7 @@ Digest state_after_steps(const Job& job) {
     for (MicroBatch m = 0; m < adds; ++m) {
       auto adding = accumulators.begin(*queue, state.working().exponents, job.seed, step, m);
       for (std::uint32_t use = 0; use < kUses; ++use) {
-        const auto gradient = gradient_of(layout, step, m + use * kMicroBatches);
+        const auto gradient = probe_gradient(layout, step, m + use * kMicroBatches);
         for (PartId p = 0; p < layout.parts().size(); ++p)
           if (use < layout.parts()[p].uses)
             adding.add(p, use, gradient.data() + layout.parts()[p].first());

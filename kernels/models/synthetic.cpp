@@ -15,7 +15,7 @@ namespace starling::kernels {
 namespace {
 
 constexpr std::uint32_t kLayers = 3;
-constexpr float kDeviation = 0.02f;  // of the initial weights
+constexpr float kInitialDeviation = 0.02f;  // of the initial weights
 
 static_assert(synthetic::kBlockElements == kBlock);
 using synthetic::common;
@@ -86,7 +86,7 @@ class Synthetic : public Model {
     STARLING_CHECK(layout.elements() == layout_.elements());
     const Part& part = layout_.parts()[p];
     STARLING_CHECK(parameters.size() == part.elements());
-    const float width = 2 * std::sqrt(3.0f) * kDeviation;
+    const float width = 2 * std::sqrt(3.0f) * kInitialDeviation;
     std::fill(parameters.begin(), parameters.end(), 0.0f);
     for (std::uint32_t b = part.first_block; b < part.first_block + part.blocks; ++b) {
       if (tensors_[layout_.tensor_of(b)].shape.size() < 2) continue;

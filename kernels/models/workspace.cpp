@@ -2,11 +2,10 @@
 
 #include <new>
 
+#include "kernels/device/lazy_pages.h"
 #include "kernels/models/model.h"
 
 namespace starling::kernels {
-
-constexpr std::size_t kHugePage = 2u << 20;
 
 Workspace::Workspace(std::size_t floats, std::uint32_t sequences)
     : floats_(floats), sequences_(sequences) {
