@@ -26,7 +26,7 @@ namespace {
 using namespace elastic::coordinator_command;
 namespace input = elastic::coordinator_event;
 
-constexpr std::chrono::milliseconds kTick{10}, kTimeAtOnce{100};
+constexpr std::chrono::milliseconds kCoordinatorTick{10}, kTimeAtOnce{100};
 constexpr std::chrono::milliseconds kAskAgain{50};
 constexpr std::chrono::seconds kSlowDisk{5};  // a longer write of the log is worth a warning
 // Bounds the events that followers have not looked at yet, in ledger rows (some 40 MiB);
@@ -169,7 +169,7 @@ class Coordinator : public caf::event_based_actor {
           if (first_) ask_the_others();
           if (machine_) feed_time();
           if (machine_) tell_what_is_slow();
-          if (gateway_) delayed_send(this, kTick, tick_atom_v);
+          if (gateway_) delayed_send(this, kCoordinatorTick, tick_atom_v);
         },
         [this](const Arrival& arrival) {
           door_->leave(arrival);

@@ -1,22 +1,16 @@
 #include "actors/coordinator/other_job.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <utility>
 
+#include "core/base/text.h"
 #include "core/wire/codec.h"
 
 namespace starling::actors {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
 
 std::string job_file(const std::string& state_dir) {
   return (fs::path(state_dir) / "job.toml").string();

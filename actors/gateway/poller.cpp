@@ -52,11 +52,11 @@ Result<> check_public_key(const std::string& name, const std::string& key) {
 
 // Receives one whole message after the frames before
 // it; false if there were more frames than expected.
-bool receive_last(Socket& socket, Frame& body) {
+bool receive_last(Socket& socket, MessagePart& body) {
   if (!body.receive(socket)) return false;
   if (!body.more()) return true;
   for (bool more = true; more;) {
-    Frame rest;
+    MessagePart rest;
     more = rest.receive(socket) && rest.more();
   }
   return false;
@@ -392,9 +392,9 @@ std::optional<Drop> Gateway::Impl::fault_of(ByteView bytes, Envelope& out) const
 
 void Gateway::Impl::receive_from_clients() {
   for (int i = 0; i < kReceivedAtOnce && !stopping_; ++i) {
-    Frame id;
+    MessagePart id;
     if (!id.receive(*router_)) return;
-    Frame body;
+    MessagePart body;
     if (!id.more() || !receive_last(*router_, body)) {
       drop(Drop::kMalformed);
       continue;
@@ -454,10 +454,10 @@ void Gateway::Impl::admit_client(const std::string& routing_id, const Sender& se
 void Gateway::Impl::receive_from_server(std::size_t place) {
   Link& link = links_[place];
   for (int i = 0; i < kReceivedAtOnce && !stopping_; ++i) {
-    Frame body;
+    MessagePart body;
     if (!body.receive(link.socket)) return;
     if (body.more()) {
-      Frame rest;
+      MessagePart rest;
       receive_last(link.socket, rest);
       drop(Drop::kMalformed);
       continue;

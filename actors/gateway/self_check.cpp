@@ -7,7 +7,7 @@ namespace {
 
 constexpr auto kTimeout = std::chrono::seconds(5);
 
-enum class Answer { kAdmitted, kRefused, kNone };
+enum class DialOutcome { kAdmitted, kRefused, kNone };
 
 // Returns the local address at which to dial a server that listens on all addresses.
 std::string dialled(std::string endpoint) {
@@ -20,8 +20,8 @@ std::string dialled(std::string endpoint) {
   return endpoint;
 }
 
-Result<Answer> dial(const Context& context, const std::string& endpoint,
-                    const std::string& server_public_key, const KeyPair& own) {
+Result<DialOutcome> dial(const Context& context, const std::string& endpoint,
+                         const std::string& server_public_key, const KeyPair& own) {
   STARLING_TRY(socket, Socket::make(context, ZMQ_DEALER));
   STARLING_TRY(socket.set(ZMQ_LINGER, 0));
   STARLING_TRY(socket.set(ZMQ_IPV6, 1));
@@ -33,11 +33,11 @@ Result<Answer> dial(const Context& context, const std::string& endpoint,
     zmq_pollitem_t item{monitor.handle(), 0, ZMQ_POLLIN, 0};
     zmq_poll(&item, 1, 50);
     while (const auto event = monitor.next()) {
-      if (*event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) return Answer::kAdmitted;
-      if (*event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return Answer::kRefused;
+      if (*event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) return DialOutcome::kAdmitted;
+      if (*event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return DialOutcome::kRefused;
     }
   }
-  return Answer::kNone;
+  return DialOutcome::kNone;
 }
 
 }  // namespace
@@ -47,21 +47,21 @@ Result<> check_admission(const Context& context, const std::string& endpoint,
   const std::string address = dialled(endpoint);
   const KeyPair stranger = make_key_pair("self-check");
   STARLING_TRY(unlisted, dial(context, address, server_public_key, stranger));
-  if (unlisted == Answer::kAdmitted)
+  if (unlisted == DialOutcome::kAdmitted)
     return Error(Code::kInternal,
                  "a key that is not on the allow list was admitted at " + endpoint);
   const auto silence = [&] {
     return Error(Code::kInternal, "no answer to a handshake at " + endpoint + " within 5 s");
   };
-  if (unlisted == Answer::kNone) return silence();
+  if (unlisted == DialOutcome::kNone) return silence();
 
   const KeyPair guest = make_key_pair("self-check");
   zap.allow(guest.public_key, guest.name);
   auto listed = dial(context, address, server_public_key, guest);
   zap.forbid(guest.public_key);
   if (!listed) return std::move(listed).error();
-  if (listed.value() == Answer::kNone) return silence();
-  if (listed.value() == Answer::kRefused)
+  if (listed.value() == DialOutcome::kNone) return silence();
+  if (listed.value() == DialOutcome::kRefused)
     return Error(Code::kInternal, "a key on the allow list was not admitted at " + endpoint);
   return ok();
 }

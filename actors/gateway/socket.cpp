@@ -117,9 +117,9 @@ Monitor::~Monitor() {
 }
 
 std::optional<unsigned> Monitor::next() {
-  Frame event;
+  MessagePart event;
   if (!event.receive(socket_)) return std::nullopt;
-  Frame address;
+  MessagePart address;
   if (event.more()) address.receive(socket_);
   std::uint16_t number = 0;
   std::int32_t value = 0;

@@ -60,13 +60,13 @@ class Socket {
   void* handle_;
 };
 
-// A Frame is one received frame. Its bytes live as long as it does.
-class Frame {
+// A MessagePart is one received part of a message of ZeroMQ. Its bytes live as long as it does.
+class MessagePart {
  public:
-  Frame() { zmq_msg_init(&message_); }
-  ~Frame() { zmq_msg_close(&message_); }
-  Frame(const Frame&) = delete;
-  Frame& operator=(const Frame&) = delete;
+  MessagePart() { zmq_msg_init(&message_); }
+  ~MessagePart() { zmq_msg_close(&message_); }
+  MessagePart(const MessagePart&) = delete;
+  MessagePart& operator=(const MessagePart&) = delete;
   bool receive(const Socket& socket) {  // false: nothing is there
     return zmq_msg_recv(&message_, socket.handle(), ZMQ_DONTWAIT) >= 0;
   }

@@ -92,7 +92,7 @@ void ZapHandler::run() {
 void ZapHandler::answer() {
   std::vector<std::string> question;
   for (bool more = true; more;) {
-    Frame frame;
+    MessagePart frame;
     if (!frame.receive(socket_)) return;
     more = frame.more();
     if (question.size() < 8) question.push_back(frame.text());

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <thread>
@@ -19,6 +18,7 @@
 #include "core/base/check.h"
 #include "core/base/mac.h"
 #include "core/base/signals.h"
+#include "core/base/system_error.h"
 
 namespace starling::actors {
 namespace {
@@ -33,10 +33,6 @@ constexpr milliseconds kTelling{1000};
 constexpr milliseconds kTellingAtTheEnd{300};
 constexpr milliseconds kAskForEnd{500};
 
-Error system_error(const char* what) {
-  return Error(Code::kUnavailable, std::string(what) + ": " + std::strerror(errno));
-}
-
 // LifeLock is memory shared with the child: a mutex, held by the child's
 // main thread while it lives, and the SharedLife that the child writes.
 class LifeLock {
@@ -44,7 +40,7 @@ class LifeLock {
   static Result<std::unique_ptr<LifeLock>> make() {
     void* memory =
         ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return system_error("cannot map memory for a worker's lock");
+    if (memory == MAP_FAILED) return unavailable("cannot map memory for a worker's lock");
     auto* page = ::new (memory) Page;
     pthread_mutexattr_t attributes;
     ::pthread_mutexattr_init(&attributes);
@@ -181,12 +177,12 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child, int rea
 Result<int> run_guard(const GuardOptions& options, const std::function<int(SharedLife&)>& worker) {
   STARLING_TRY(lock, LifeLock::make());
   int ready[2];
-  if (::pipe(ready) != 0) return system_error("cannot make a pipe");
+  if (::pipe(ready) != 0) return unavailable("cannot make a pipe");
   const sigset_t set = guarded_signals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   std::fflush(nullptr);  // else both processes would write what is buffered
   const pid_t child = ::fork();
-  if (child < 0) return system_error("cannot start a worker process");
+  if (child < 0) return unavailable("cannot start a worker process");
   if (child == 0) {
     ::close(ready[0]);
     live(*lock, ready[1], worker);

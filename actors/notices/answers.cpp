@@ -9,7 +9,7 @@
 namespace starling::actors {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 using std::chrono::seconds;
 using std::chrono::sys_seconds;
 
@@ -33,14 +33,14 @@ bool printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
 
-std::optional<json> value_of(std::string_view body) {
+std::optional<Json> value_of(std::string_view body) {
   if (body.size() > kAnswerBytesMax) return std::nullopt;
-  json value = json::parse(body, nullptr, /*allow_exceptions=*/false);
+  Json value = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (!value.is_object() && !value.is_array()) return std::nullopt;
   return value;
 }
 
-std::optional<json> object(std::string_view body) {
+std::optional<Json> object(std::string_view body) {
   auto value = value_of(body);
   return value && value->is_object() ? std::move(value) : std::nullopt;
 }
@@ -51,7 +51,7 @@ bool equal_but_for_case(std::string_view a, std::string_view b) {
 }
 
 // Returns null if the member is missing or no text.
-const std::string* text_at(const json& value, const char* key) {
+const std::string* text_at(const Json& value, const char* key) {
   const auto it = value.find(key);
   return it == value.end() ? nullptr : it->get_ptr<const std::string*>();
 }
@@ -74,21 +74,21 @@ bool skip(std::string_view& text, std::string_view expected) {
   return true;
 }
 
-struct Clock {
+struct TimeOfDay {
   int hours = 0, minutes = 0, seconds = 0;
 };
 
-std::optional<Clock> clock_off(std::string_view& text) {
+std::optional<TimeOfDay> clock_off(std::string_view& text) {
   const auto h = number(text, 2);
   if (!h || !skip(text, ":")) return std::nullopt;
   const auto m = number(text, 2);
   if (!m || !skip(text, ":")) return std::nullopt;
   const auto s = number(text, 2);
   if (!s || *h > 23 || *m > 59 || *s > 60) return std::nullopt;  // 60: a leap second
-  return Clock{*h, *m, *s};
+  return TimeOfDay{*h, *m, *s};
 }
 
-std::optional<sys_seconds> time_of(int year, int month, int day, const Clock& clock) {
+std::optional<sys_seconds> time_of(int year, int month, int day, const TimeOfDay& clock) {
   const std::chrono::year_month_day date{std::chrono::year(year),
                                          std::chrono::month(static_cast<unsigned>(month)),
                                          std::chrono::day(static_cast<unsigned>(day))};
@@ -203,7 +203,7 @@ Result<MachineEvents> parse_aws_maintenance(std::string_view body, sys_seconds n
   if (!value || !value->is_array() || value->size() > kEventsMax)
     return not_an("a list of maintenance events");
   MachineEvents out;
-  for (const json& event : *value) {
+  for (const Json& event : *value) {
     if (!event.is_object()) {
       ++out.unreadable;
       continue;
@@ -260,7 +260,7 @@ namespace {
 
 // Machine names are equal whatever the case of their letters;
 // early versions of the service put a line before them.
-bool names(const json& resource, const std::string& name) {
+bool names(const Json& resource, const std::string& name) {
   const std::string* text = resource.get_ptr<const std::string*>();
   if (text == nullptr) return false;
   const std::string_view given(*text);
@@ -268,15 +268,15 @@ bool names(const json& resource, const std::string& name) {
          (given.starts_with('_') && equal_but_for_case(given.substr(1), name));
 }
 
-bool concerns(const json& event, const std::string& name) {
+bool concerns(const Json& event, const std::string& name) {
   const auto resources = event.find("Resources");
   if (resources == event.end()) return false;
   if (!resources->is_array()) return names(*resources, name);
   return std::any_of(resources->begin(), resources->end(),
-                     [&](const json& resource) { return names(resource, name); });
+                     [&](const Json& resource) { return names(resource, name); });
 }
 
-MachineEvent azure_event(const json& event, sys_seconds now) {
+MachineEvent azure_event(const Json& event, sys_seconds now) {
   const std::string* type = text_at(event, "EventType");
   MachineEvent out;
   out.id = usable_id(text_at(event, "EventId"));
@@ -302,7 +302,7 @@ Result<MachineEvents> parse_azure_events(std::string_view body, const std::strin
   if (events == value->end() || !events->is_array() || events->size() > kEventsMax)
     return not_an("a list of events");
   MachineEvents out;
-  for (const json& event : *events) {
+  for (const Json& event : *events) {
     if (!event.is_object())
       ++out.unreadable;
     else if (concerns(event, name))

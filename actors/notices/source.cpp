@@ -235,7 +235,7 @@ class Azure : public NoticeSource {
 
 }  // namespace
 
-const char* to_string(Cloud cloud) {
+const char* name_of(Cloud cloud) {
   switch (cloud) {
     case Cloud::kAws:
       return "aws";

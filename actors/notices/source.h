@@ -26,7 +26,7 @@
 namespace starling::actors {
 
 enum class Cloud : std::uint8_t { kAws, kGcp, kAzure };
-const char* to_string(Cloud cloud);
+const char* name_of(Cloud cloud);
 
 struct HttpRequest {
   std::string method = "GET";  // GET, PUT or POST

@@ -34,7 +34,7 @@ Result<std::unique_ptr<NoticeWatch>> NoticeWatch::make(Cloud cloud, const std::s
                                                        Log log) {
   STARLING_TRY(client, HttpClient::make(base));
   return std::unique_ptr<NoticeWatch>(new NoticeWatch(
-      cloud, base, std::move(client), log.with({{"cloud", std::string(to_string(cloud))}})));
+      cloud, base, std::move(client), log.with({{"cloud", std::string(name_of(cloud))}})));
 }
 
 NoticeWatch::NoticeWatch(Cloud cloud, std::string base, std::unique_ptr<HttpClient> client, Log log)

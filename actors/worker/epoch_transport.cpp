@@ -102,7 +102,7 @@ void EpochTransport::carry_out(RetryIn& c) {
   use_.retry_in(c.ms);
 }
 
-void EpochTransport::carry_out(Connect& c) {
+void EpochTransport::carry_out(collectives::transport_command::Connect& c) {
   const auto says = [say = say_, epoch = epoch_, attempt = c.attempt](TransportReport::Kind kind,
                                                                       std::optional<Error> error) {
     say({epoch, attempt, kind, std::move(error), false});

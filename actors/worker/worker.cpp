@@ -14,7 +14,7 @@
 namespace starling::actors {
 namespace {
 
-constexpr std::chrono::milliseconds kTick{10};
+constexpr std::chrono::milliseconds kWorkerTick{10};
 
 class Worker : public caf::event_based_actor {
  public:
@@ -49,7 +49,7 @@ class Worker : public caf::event_based_actor {
             return finish({2, false, why, std::nullopt});
           drive([](WorkerLoop& loop) { loop.tick(); });
           rest_if_finished();
-          if (loop_) delayed_send(this, kTick, tick_atom_v);
+          if (loop_) delayed_send(this, kWorkerTick, tick_atom_v);
         },
         [this](const Arrival& arrival) {
           const auto* hint = std::get_if<LeaderHint>(&arrival.body);
@@ -150,7 +150,7 @@ class Worker : public caf::event_based_actor {
     trainer_ = spawn_trainer(home_system(), std::move(trainer), me);
     hash_data(me);
     loop_->start();
-    delayed_send(this, kTick, tick_atom_v);
+    delayed_send(this, kWorkerTick, tick_atom_v);
   }
 
   // Lets the threads rest once no step follows: a script's processes are free for reading then.

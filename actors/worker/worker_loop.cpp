@@ -205,7 +205,7 @@ void WorkerLoop::execute(Initialise& c) {
   calls_.load(std::move(order));
 }
 
-void WorkerLoop::execute(Connect& c) {
+void WorkerLoop::execute(elastic::worker_command::Connect& c) {
   const std::size_t members = c.plan->members.size();
   if (auto why = too_many_files(members, "worker", files_of_worker(members)); !why.empty())
     return handle(event::Failed{kExitBadInput, std::move(why)});
@@ -218,7 +218,7 @@ void WorkerLoop::execute(Stop& c) {
   data_plane_.post(std::move(c));
 }
 
-void WorkerLoop::execute(Compute& c) {
+void WorkerLoop::execute(elastic::worker_command::Compute& c) {
   const bool once_more = c.micro_batches.empty() && !c.again.empty();  // in the middle of a step
   if (!once_more) {
     if (options_.phase) *options_.phase = WorkPhase::kCompute;

@@ -16,12 +16,11 @@
 #include "actors/gateway/gateway.h"
 #include "actors/gateway/socket.h"
 #include "core/wire/codec.h"
+#include "tests/actors/patience.h"
 
 namespace starling::actors {
 
 using namespace std::chrono_literals;
-
-inline constexpr auto kPatience = 10s;  // only a failing test waits that long
 
 inline const JobId kJob{1, 2, 3};
 
@@ -128,14 +127,14 @@ class RawClient {
   Bytes receive_bytes() {
     zmq_pollitem_t item{socket_.handle(), 0, ZMQ_POLLIN, 0};
     zmq_poll(&item, 1, std::chrono::milliseconds(kPatience).count());
-    Frame frame;
+    MessagePart frame;
     if (!frame.receive(socket_)) return {};
     return {frame.bytes().begin(), frame.bytes().end()};
   }
   std::optional<Envelope> receive() {
     zmq_pollitem_t item{socket_.handle(), 0, ZMQ_POLLIN, 0};
     zmq_poll(&item, 1, std::chrono::milliseconds(kPatience).count());
-    Frame frame;
+    MessagePart frame;
     if (!frame.receive(socket_)) return std::nullopt;
     auto envelope = decode(frame.bytes());
     if (!envelope) return std::nullopt;

@@ -58,7 +58,7 @@ TEST_CASE("gateway: a server of another version is recognised at its first word"
   worker->gateway->send_to_server(0, Leave{1});
   zmq_pollitem_t item{router.handle(), 0, ZMQ_POLLIN, 0};
   REQUIRE(zmq_poll(&item, 1, std::chrono::milliseconds(kPatience).count()) == 1);
-  Frame id, body;
+  MessagePart id, body;
   REQUIRE(id.receive(router));
   REQUIRE(body.receive(router));
   Bytes answer = seal(SealKind::kVersion, {});
@@ -102,7 +102,7 @@ class Flooder {
   std::size_t sent() const { return sent_; }
 
  private:
-  collectives::Fd socket_;
+  Fd socket_;
   std::string unsent_;
   std::size_t sent_ = 0;
 };
@@ -129,7 +129,7 @@ TEST_CASE("gateway: of connections that do not say who they are the oldest go") 
   auto options = server_options(100, "tcp://127.0.0.1:0");
   options.newcomers_max = 8;
   Peer server(std::move(options));
-  std::vector<collectives::Fd> idle;
+  std::vector<Fd> idle;
   for (int i = 0; i < 40; ++i)
     idle.push_back(std::move(collectives::dial_tcp("127.0.0.1", server.gateway->port())).value());
   CHECK(eventually([&] { return server.gateway->dropped(Drop::kNewcomer) >= 32; }));
