@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/processes/fd.h"
+#include "core/base/fd.h"
 
 namespace starling::tools {
 namespace {

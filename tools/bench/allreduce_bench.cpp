@@ -182,7 +182,7 @@ class Runner {
 
 constexpr const char* kBroken = "an all-reduce gave a wrong sum or broke";
 
-struct Case {
+struct ReduceCase {
   const char* algorithm;
   std::size_t bytes;
   std::uint32_t repetitions;
@@ -208,7 +208,7 @@ bool read_all(int fd, void* data, std::size_t size) {
   return true;
 }
 
-std::vector<Case> cases(bool quick) {
+std::vector<ReduceCase> cases(bool quick) {
   const auto times = [quick](std::uint32_t n) { return quick ? 5 : n; };
   return {{"direct", 4, times(1000)},      {"direct", 4u << 10, times(1000)},
           {"ring", 4u << 10, times(1000)}, {"direct", 1u << 20, times(200)},
@@ -258,7 +258,7 @@ std::vector<double> measure(Runner& rank, Rank self, std::uint32_t world, std::s
 }
 
 // Runs a forked process: it tells its port, learns all ports, and, as rank 0, tells the samples.
-int child(Rank self, std::uint32_t world, std::span<const Case> cases, const EpochKey& key,
+int child(Rank self, std::uint32_t world, std::span<const ReduceCase> cases, const EpochKey& key,
           SealRule seal, int from_parent, int to_parent) {
   auto listener = Listener::open({});
   if (!listener) return 1;
@@ -274,7 +274,7 @@ int child(Rank self, std::uint32_t world, std::span<const Case> cases, const Epo
   for (Rank r = 0; r < world; ++r)
     options.peers.push_back({{r, Nonce(r.value() + 1)}, "127.0.0.1", ports[r]});
   Runner rank(options, *listener.value());
-  for (const Case& c : cases) {
+  for (const ReduceCase& c : cases) {
     const std::size_t n = c.bytes / sizeof(std::int32_t);
     const bool ring = c.algorithm == std::string("ring");
     const auto samples = ring ? measure<Ring>(rank, self, world, n, c.repetitions)
@@ -286,7 +286,7 @@ int child(Rank self, std::uint32_t world, std::span<const Case> cases, const Epo
   return 0;
 }
 
-void print(const Options& options, const Case& c, std::uint32_t world, const char* seal,
+void print(const Options& options, const ReduceCase& c, std::uint32_t world, const char* seal,
            std::vector<double> ms) {
   std::sort(ms.begin(), ms.end());
   const double median = ms[ms.size() / 2], p99 = ms[(ms.size() - 1) * 99 / 100];
@@ -308,7 +308,7 @@ struct Process {
   Fd to, from;
 };
 
-bool start(Process& process, Rank self, std::uint32_t world, std::span<const Case> cases,
+bool start(Process& process, Rank self, std::uint32_t world, std::span<const ReduceCase> cases,
            const EpochKey& key, SealRule seal, std::vector<Process>& others) {
   int down[2], up[2];
   if (pipe(down) != 0) return false;
@@ -329,8 +329,8 @@ bool start(Process& process, Rank self, std::uint32_t world, std::span<const Cas
 }
 
 // Runs one group of processes through all cases: `told` gets each one's samples, milliseconds.
-bool run_group(std::uint32_t world, std::span<const Case> cases, SealRule seal,
-               const std::function<void(const Case&, std::vector<double>)>& told) {
+bool run_group(std::uint32_t world, std::span<const ReduceCase> cases, SealRule seal,
+               const std::function<void(const ReduceCase&, std::vector<double>)>& told) {
   EpochKey key{};
   random_bytes(key);
   std::vector<Process> processes(world);
@@ -345,7 +345,7 @@ bool run_group(std::uint32_t world, std::span<const Case> cases, SealRule seal,
     fine = read_all(processes[r].from.get(), &ports[r], sizeof ports[r]);
   for (Rank r = 0; r < world && fine; ++r)
     fine = write_all(processes[r].to.get(), ports.data(), ports.size() * sizeof ports[r]);
-  for (const Case& c : cases) {
+  for (const ReduceCase& c : cases) {
     std::vector<double> samples(c.repetitions);
     fine =
         fine && read_all(processes[0].from.get(), samples.data(), samples.size() * sizeof(double));
@@ -394,8 +394,8 @@ void print_ciphers(const Options& options) {
   });
 }
 
-std::vector<Case> direct_only(std::vector<Case> all) {
-  std::erase_if(all, [](const Case& c) { return c.algorithm != std::string("direct"); });
+std::vector<ReduceCase> direct_only(std::vector<ReduceCase> all) {
+  std::erase_if(all, [](const ReduceCase& c) { return c.algorithm != std::string("direct"); });
   return all;
 }
 
@@ -404,9 +404,10 @@ std::vector<Case> direct_only(std::vector<Case> all) {
 int bench_allreduce(const Options& options) {
   bool fine = true;
   for (std::uint32_t world = 2; world <= 4 && fine; ++world) {
-    const auto measured = [&](SealRule seal, const char* name, const std::vector<Case>& which) {
+    const auto measured = [&](SealRule seal, const char* name,
+                              const std::vector<ReduceCase>& which) {
       std::fflush(options.out);
-      return run_group(world, which, seal, [&](const Case& c, std::vector<double> samples) {
+      return run_group(world, which, seal, [&](const ReduceCase& c, std::vector<double> samples) {
         print(options, c, world, name, std::move(samples));
       });
     };
@@ -421,10 +422,10 @@ int bench_allreduce(const Options& options) {
 }
 
 Result<double> all_reduce_ms(std::uint32_t world, std::size_t bytes) {
-  const Case one[] = {{"direct", bytes, 5}};
+  const ReduceCase one[] = {{"direct", bytes, 5}};
   double median = 0;
   const bool fine =
-      run_group(world, one, SealRule::kAuto, [&](const Case&, std::vector<double> samples) {
+      run_group(world, one, SealRule::kAuto, [&](const ReduceCase&, std::vector<double> samples) {
         median = quantile(std::move(samples), 0.5);
       });
   if (!fine) return Error(Code::kInternal, kBroken);

@@ -19,7 +19,7 @@ namespace {
 
 using namespace kernels;
 
-int failed(const Error& error) {
+int bridge_failed(const Error& error) {
   std::fprintf(stderr, "starling: %s\n", error.text().c_str());
   return 2;
 }
@@ -28,16 +28,17 @@ int failed(const Error& error) {
 
 int bench_bridge(const BridgeOptions& options) {
   const auto job = load_job(options.job);
-  if (!job) return failed(job.error());
+  if (!job) return bridge_failed(job.error());
   if (!std::holds_alternative<PythonSpec>(job.value().model))
-    return failed(Error(Code::kBadInput, "expected a script, or a job of one; " + options.job));
+    return bridge_failed(
+        Error(Code::kBadInput, "expected a script, or a job of one; " + options.job));
   const auto made = actors::set_up(job.value());
-  if (!made) return failed(made.error());
+  if (!made) return bridge_failed(made.error());
   const actors::TrainingSetup& setup = *made.value();
   const actors::script::PythonModel* const model = setup.script.get();
   auto first = Array<float>::shared(*setup.device, setup.layout->elements());
   if (auto given = model->initialise(job.value().seed, *setup.layout, first); !given)
-    return failed(given.error());
+    return bridge_failed(given.error());
   const auto maker = make_gradient_maker(job.value(), *model, *setup.layout, *setup.device,
                                          job.value().micro_batch_sequences);
   auto parameters = Array<float>::exported(*setup.device, setup.layout->elements());
@@ -52,10 +53,10 @@ int bench_bridge(const BridgeOptions& options) {
   for (std::uint64_t i = 0; i < options.passes + kWarm; ++i) {
     const auto m = static_cast<MicroBatch>(i % job.value().micro_batches);
     auto batch = setup.batches(i / job.value().micro_batches, m);
-    if (!batch) return failed(batch.error());
+    if (!batch) return bridge_failed(batch.error());
     const auto before = model->times();
     const auto done = maker->make(working, batch.value(), hooks);
-    if (!done) return failed(done.error());
+    if (!done) return bridge_failed(done.error());
     const auto after = model->times();
     if (i < kWarm) continue;
     using Ms = std::chrono::duration<double, std::milli>;

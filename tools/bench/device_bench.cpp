@@ -47,9 +47,9 @@ Batch batch_of(const GptSpec& spec, std::uint32_t sequences, std::uint64_t numbe
   return batch;
 }
 
-// A Bench is a model with its first parameters, on the device and here.
-struct Bench {
-  Bench(const DeviceOptions& o, Device& on)
+// A DeviceBench is a model with its first parameters, on the device and here.
+struct DeviceBench {
+  DeviceBench(const DeviceOptions& o, Device& on)
       : options(o), spec(o.quick ? kSmall : kGpt2), device(on) {
     job.model = spec;
     job.micro_batches = kMicroBatches;
@@ -71,7 +71,7 @@ struct Bench {
 };
 
 // Prints hashes of one gradient, and how many times each came.
-Result<int> same(const Bench& bench, std::uint32_t sequences) {
+Result<int> same(const DeviceBench& bench, std::uint32_t sequences) {
   const Batch batch = batch_of(bench.spec, sequences, 0);
   WholeGradients gradients(bench.job, *bench.model, *bench.layout, bench.device, sequences);
   WholeGradients others(bench.job, *bench.model, *bench.layout, bench.device, sequences);
@@ -104,7 +104,7 @@ struct Speed {
   double seconds = 0;
   double aside = 0;
 };
-Result<Speed> speed(const Bench& bench, std::uint32_t sequences, std::uint32_t threads,
+Result<Speed> speed(const DeviceBench& bench, std::uint32_t sequences, std::uint32_t threads,
                     std::uint32_t each) {
   const Layout& layout = *bench.layout;
   const auto queue = bench.device.make_queue();
@@ -156,7 +156,7 @@ double operations(const GptSpec& s) {
   return 6 * weights + s.layers * 2 * 6 * c * (s.context + 1) / 2;
 }
 
-Result<> speeds(const Bench& bench) {
+Result<> speeds(const DeviceBench& bench) {
   const DeviceOptions& o = bench.options;
   const auto either = [](std::uint32_t one, std::vector<std::uint32_t> several) {
     return one > 0 ? std::vector{one} : several;
@@ -180,7 +180,7 @@ Result<> speeds(const Bench& bench) {
   return ok();
 }
 
-int failed(const Error& error) {
+int device_failed(const Error& error) {
   std::fprintf(stderr, "starling: %s\n", error.text().c_str());
   return error.code() == Code::kBadInput ? 2 : 3;
 }
@@ -189,25 +189,25 @@ int failed(const Error& error) {
 
 int bench_device(const DeviceOptions& options) {
   auto opened = open_device(options.isa);
-  if (!opened) return failed(opened.error());
+  if (!opened) return device_failed(opened.error());
   Device& device = *opened.value();
-  const Bench bench(options, device);
+  const DeviceBench bench(options, device);
   if (!options.json) std::fprintf(options.out, "device %s\n", device.name().c_str());
   if (!options.tune.empty()) {
     const auto tuned = device.tune({bench.job.model, *bench.layout, bench.job.precision, false,
                                     options.sequences > 0 ? options.sequences : 16},
                                    options.tune);
-    return tuned ? 0 : failed(tuned.error());
+    return tuned ? 0 : device_failed(tuned.error());
   }
   int code = 0;
   if (!options.speed_only)
     for (const std::uint32_t sequences : options.quick ? std::vector{2u} : std::vector{16u, 32u}) {
       const auto one = same(bench, sequences);
-      if (!one) return failed(one.error());
+      if (!one) return device_failed(one.error());
       code = std::max(code, one.value());
     }
   if (!options.same_only)
-    if (const auto done = speeds(bench); !done) return failed(done.error());
+    if (const auto done = speeds(bench); !done) return device_failed(done.error());
   return code;
 }
 

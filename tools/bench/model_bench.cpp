@@ -21,7 +21,7 @@ namespace {
 using namespace kernels;
 using Clock = std::chrono::steady_clock;
 
-struct Case {
+struct ModelCase {
   const char* name;
   GptSpec spec;
   std::uint32_t sequences;
@@ -50,7 +50,7 @@ double operations(const GptSpec& s, std::uint32_t sequences) {
 }
 
 // Returns the seconds of each pass of one thread. Empty if a pass failed.
-std::vector<double> time_passes(const Model& model, const Case& c, std::span<const float> p) {
+std::vector<double> time_passes(const Model& model, const ModelCase& c, std::span<const float> p) {
   const auto workspace = model.make_workspace(c.sequences);
   const Batch batch = random_batch(c.spec, c.sequences);
   std::vector<float> gradient(p.size());
@@ -65,7 +65,7 @@ std::vector<double> time_passes(const Model& model, const Case& c, std::span<con
   return seconds;
 }
 
-bool run(const Options& options, const Case& c) {
+bool run(const Options& options, const ModelCase& c) {
   const auto made = make_model(c.spec, c.isa);
   if (!made) return false;
   const Model& model = *made.value();
@@ -101,7 +101,7 @@ bool run(const Options& options, const Case& c) {
 int bench_model(const Options& options) {
   const GptSpec tiny;
   const GptSpec gpt2{.layers = 12, .heads = 12, .width = 768, .context = 256, .vocabulary = 50257};
-  std::vector<Case> cases{{"gpt-tiny", tiny, 4, "reference", 1, 1}};
+  std::vector<ModelCase> cases{{"gpt-tiny", tiny, 4, "reference", 1, 1}};
   for (const char* isa : {"avx2", "avx512"}) {
     if (!cpu_has(isa)) continue;
     const std::size_t passes = options.quick ? 3 : 100;
@@ -112,7 +112,7 @@ int bench_model(const Options& options) {
     cases.push_back({"gpt2-124m", gpt2, 1, isa, 2, 5});
   }
   bool good = true;
-  for (const Case& c : cases) good = run(options, c) && good;
+  for (const ModelCase& c : cases) good = run(options, c) && good;
   return good ? 0 : 1;
 }
 

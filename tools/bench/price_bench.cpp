@@ -18,9 +18,7 @@
 namespace starling::bench {
 namespace {
 
-constexpr std::size_t kWarmUp = 5;            // steps that are not counted
-constexpr std::size_t kTagged = 256 * 1024;   // bytes of a frame, about
-constexpr std::uint64_t kStart_ms = 180'000;  // for many processes on few cores to join
+constexpr std::size_t kTagged = 256 * 1024;  // bytes of a frame, about
 
 using WorkersTimes = std::vector<std::vector<actors::StepTimes>>;
 

@@ -67,11 +67,11 @@ Result<Wire> measure_wire(const Job& job, std::uint32_t workers) {
   return Wire{static_cast<double>(bytes) / 1e6, ms};
 }
 
-class Bench {
+class RecoveryBench {
  public:
   // `network`: where the workers of cuts live.
-  Bench(const RecoveryOptions& options, std::uint64_t lease_ms, const Wire& wire,
-        std::unique_ptr<chaos::Network> network)
+  RecoveryBench(const RecoveryOptions& options, std::uint64_t lease_ms, const Wire& wire,
+                std::unique_ptr<chaos::Network> network)
       : options_(options),
         lease_ms_(lease_ms),
         wire_(wire),
@@ -195,7 +195,7 @@ class Bench {
   std::vector<Loss> losses_;
 };
 
-void Bench::report() const {
+void RecoveryBench::report() const {
   const double rest = median_step_ms(run_.story(), options_.workers - 1);
   std::map<std::string, std::vector<double>> by_phase;
   for (const Loss& loss : losses_) {
@@ -272,7 +272,7 @@ int bench_recovery(const RecoveryOptions& options) {
     if (!made) return tools::fail(Error(Code::kBadInput, "--cut: " + made.error().text()));
     network = std::move(made).value();
   }
-  Bench bench(options, job.value().lease_ms, wire.value(), std::move(network));
+  RecoveryBench bench(options, job.value().lease_ms, wire.value(), std::move(network));
   const auto ran = bench.run();
   bench.report();
   return ran ? 0 : tools::fail(ran.error());

@@ -11,6 +11,9 @@
 
 namespace starling::bench {
 
+inline constexpr std::size_t kWarmUp = 5;            // steps that are not counted
+inline constexpr std::uint64_t kStart_ms = 180'000;  // for many processes on few cores to join
+
 // Writes CSV with a head line: version, world, for each mark the time and then the work
 // in ns, and the rest of StepTimes. Errors: kBadInput  the file cannot be written.
 Result<> save_step_times(const std::string& path, const std::vector<actors::StepTimes>& times);

@@ -22,11 +22,9 @@
 namespace starling::bench {
 namespace {
 
-constexpr std::size_t kWarmUp = 5;  // steps that are not counted
-constexpr std::size_t kCalm = 12;   // steps that are measured before each disturbance
+constexpr std::size_t kCalm = 12;  // steps that are measured before each disturbance
 constexpr std::size_t kSettled =
     5;  // steps, on the device transport if it is that, until it is calm
-constexpr std::uint64_t kStart_ms = 180'000;  // for many processes on few cores to join
 
 // A Way has the figures of one transport.
 struct Way {

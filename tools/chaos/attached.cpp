@@ -16,10 +16,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kLastWord{5};  // for the last step's epoch to be told
 
-Error bad(std::string text) {
-  return Error(Code::kBadInput, std::move(text));
-}
-
 // Returns the value of an option of a process; empty: it has none.
 std::string option_of(const std::vector<std::string>& line, const std::string& option) {
   const auto it = std::find(line.begin(), line.end(), option);
@@ -64,10 +60,10 @@ Result<std::string> run_joined_at(const std::string& address) {
     if (keys.extension() == ".keys") run.replace_extension();
     for (const fs::path& folder : {run, keys.parent_path()})
       if (fs::exists(folder / "events.jsonl")) return folder.string();
-    return bad("no events.jsonl beside " + keys.string() + ", the keys of a worker of " + address +
-               "; expected the folder of its run");
+    return bad_input("no events.jsonl beside " + keys.string() + ", the keys of a worker of " +
+                     address + "; expected the folder of its run");
   }
-  return bad("no worker that joins " + address + " is on this machine");
+  return bad_input("no worker that joins " + address + " is on this machine");
 }
 
 Attached::Attached(AttachOptions options, std::function<void(const std::string&)> say)
@@ -80,13 +76,13 @@ Attached::Attached(AttachOptions options, std::function<void(const std::string&)
 Result<> Attached::find() {
   for (const std::string& line : tail_.lines()) story_.add(line);
   const std::string where = (fs::path(options_.run) / "events.jsonl").string();
-  if (!story_.started) return bad("no run: expected the events of one in " + where);
-  if (story_.over()) return bad("the run has ended; " + where);
+  if (!story_.started) return bad_input("no run: expected the events of one in " + where);
+  if (story_.over()) return bad_input("the run has ended; " + where);
   auto ring = KeyRing::load(options_.keys.empty() ? story_.keys : options_.keys);
   if (!ring) return std::move(ring).error();
   ring_ = std::move(ring).value();
   follow();
-  if (cast_.living() == 0) return bad("no worker of the run is on this machine; " + where);
+  if (cast_.living() == 0) return bad_input("no worker of the run is on this machine; " + where);
   return ok();
 }
 

@@ -13,7 +13,7 @@ constexpr double kGap = 14;  // between strips
 constexpr double kPixelsMax = 12000;
 constexpr std::size_t kPointsMax = 4000;
 
-std::string tip_of(const std::string& tip) {
+std::string title_of(const std::string& tip) {
   return tip.empty() ? "" : "<title>" + xml_text(tip) + "</title>";
 }
 
@@ -82,7 +82,7 @@ void Chart::bar(double from, double to, double y, double height, const std::stri
   const double x = axis_.x(from), width = std::max(1.5, axis_.x(to) - x);
   body_ += "<rect class=\"" + style + "\" x=\"" + fixed(x, 1) + "\" y=\"" + fixed(y, 1) +
            "\" width=\"" + fixed(width, 1) + "\" height=\"" + fixed(height, 1) + "\">" +
-           tip_of(tip) + "</rect>\n";
+           title_of(tip) + "</rect>\n";
 }
 
 void Chart::tick(double t, double top, double height, const std::string& style,
@@ -93,7 +93,7 @@ void Chart::tick(double t, double top, double height, const std::string& style,
 void Chart::mark(double t, double y, const std::string& sign, const std::string& style,
                  const std::string& tip) {
   body_ += "<text class=\"" + style + "\" x=\"" + fixed(axis_.x(t), 1) + "\" y=\"" + fixed(y, 1) +
-           "\" text-anchor=\"middle\">" + xml_text(sign) + tip_of(tip) + "</text>\n";
+           "\" text-anchor=\"middle\">" + xml_text(sign) + title_of(tip) + "</text>\n";
 }
 
 void Chart::time_labels() {

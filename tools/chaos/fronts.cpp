@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::uint16_t kHomePort = 7000;  // of a worker with an address of its own
 
-std::string at(const std::string& host, std::uint16_t port) {
+std::string address_text(const std::string& host, std::uint16_t port) {
   return host + ":" + std::to_string(port);
 }
 
@@ -25,18 +25,18 @@ Result<std::vector<std::string>> addresses_behind(Proxy& proxy, const std::strin
       return Error(Code::kBadInput, "expected host:port of a coordinator, got " + address);
     STARLING_TRY(front, proxy.add(worker, static_cast<std::uint16_t>(port), /*bulk=*/false));
     if (!join.empty()) join += ',';
-    join += at(proxy.host(), front);
+    join += address_text(proxy.host(), front);
   }
   const auto told = [&](const std::string& listen, std::uint16_t front) {
     return std::vector<std::string>{"--join", join,          "--listen",
-                                    listen,   "--advertise", at(proxy.host(), front)};
+                                    listen,   "--advertise", address_text(proxy.host(), front)};
   };
   if (!home.empty()) {
     STARLING_TRY(front, proxy.add(worker, home, kHomePort, /*bulk=*/true));
-    return told(at(home, kHomePort), front);
+    return told(address_text(home, kHomePort), front);
   }
   STARLING_TRY(own, QuietPort::take(proxy.host()));
-  const std::string listen = at(proxy.host(), own.port());
+  const std::string listen = address_text(proxy.host(), own.port());
   STARLING_TRY(front, proxy.add(worker, std::move(own), /*bulk=*/true));
   return told(listen, front);
 }

@@ -20,6 +20,7 @@
 
 #include "core/base/check.h"
 #include "core/base/mac.h"
+#include "core/base/system_error.h"
 #include "tools/chaos/processes.h"
 #include "tools/chaos/program.h"
 
@@ -36,11 +37,7 @@ constexpr milliseconds kFirstPacket{5000};  // to arrive, on a busy machine too
 constexpr int kAgain_ms = 25;               // a datagram is sent again, as one may be lost
 constexpr milliseconds kRemoval{3000};
 
-Error unavailable(const std::string& what) {
-  return Error(Code::kUnavailable, what + ": " + std::strerror(errno));
-}
-
-std::uint64_t draw() {
+std::uint64_t random_number() {
   std::uint64_t number = 0;
   random_bytes({reinterpret_cast<std::uint8_t*>(&number), sizeof number});
   return number;
@@ -79,7 +76,7 @@ Result<> in_hub(const Fd& hub, std::vector<std::string> words) {
   return ok();
 }
 
-sockaddr_in at(std::uint32_t address, std::uint16_t port) {
+sockaddr_in socket_address(std::uint32_t address, std::uint16_t port) {
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_addr.s_addr = ::htonl(address);
@@ -101,7 +98,7 @@ struct Listener {
 };
 Result<Listener> listener_in(int netns, std::uint32_t address) {
   STARLING_TRY(socket, socket_in(netns));
-  Listener made{std::move(socket), at(address, 0)};
+  Listener made{std::move(socket), socket_address(address, 0)};
   socklen_t size = sizeof made.at;
   auto* generic = reinterpret_cast<sockaddr*>(&made.at);
   if (::bind(made.socket.get(), generic, size) != 0 ||
@@ -182,7 +179,7 @@ Result<> Network::set_up() {
 // that looked at the same moment is seen when ours are there.
 Result<> Network::take_subnet() {
   for (int i = 0; i < kDraws; ++i) {
-    const std::uint64_t number = draw();
+    const std::uint64_t number = random_number();
     char name[IFNAMSIZ];
     std::snprintf(name, sizeof name, "starling%07" PRIx64, number >> 36);
     subnet_ = subnet_of(number);

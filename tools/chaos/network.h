@@ -20,14 +20,12 @@
 #include <string>
 #include <vector>
 
+#include "core/base/fd.h"
 #include "core/base/result.h"
 #include "tools/chaos/interfaces.h"
 #include "tools/chaos/subnet.h"
-#include "tools/processes/fd.h"
 
 namespace starling::chaos {
-
-using tools::Fd;
 
 // Inside puts the calling thread, and what it starts, in this network namespace while it lives.
 class Inside {

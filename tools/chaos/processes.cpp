@@ -20,11 +20,9 @@
 #include <sstream>
 #include <thread>
 
-#include "tools/processes/fd.h"
+#include "core/base/fd.h"
 
 namespace starling::chaos {
-
-using tools::Fd;
 
 namespace {
 

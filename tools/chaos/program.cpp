@@ -12,13 +12,11 @@
 #include <cstring>
 #include <sstream>
 
-#include "tools/processes/fd.h"
+#include "core/base/fd.h"
 
 extern char** environ;
 
 namespace starling::chaos {
-
-using tools::Fd;
 
 namespace {
 

@@ -27,10 +27,9 @@
 // layout shows: a cut or flip then has no effect that is seen.
 #include "collectives/tcp/handshake.h"
 #include "core/base/check.h"
+#include "core/base/system_error.h"
 
 namespace starling::chaos {
-
-using tools::Fd;
 
 namespace {
 
@@ -46,10 +45,6 @@ sockaddr_in address_of(const std::string& host, std::uint16_t port) {
   ::inet_pton(AF_INET, host.c_str(), &address.sin_addr);
   address.sin_port = ::htons(port);
   return address;
-}
-
-Error unavailable(const char* what) {
-  return Error(Code::kUnavailable, std::string(what) + ": " + std::strerror(errno));
 }
 
 struct Chunk {

@@ -8,7 +8,7 @@
 namespace starling::chaos {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 const char* to_string(judge::Deed::Outcome outcome) {
   switch (outcome) {
@@ -23,9 +23,9 @@ const char* to_string(judge::Deed::Outcome outcome) {
 }
 
 // `planned`: what the plan says of the deed; null: no plan is there.
-Json json_of(const judge::Deed& deed, const Fault* planned) {
+OrderedJson json_of(const judge::Deed& deed, const Fault* planned) {
   const Fault fault = planned ? *planned : Fault{};
-  Json out{{"at_s", deed.planned_s}, {"kind", deed.kind}};
+  OrderedJson out{{"at_s", deed.planned_s}, {"kind", deed.kind}};
   if (fault.count != 1) out["count"] = fault.count;
   if (deed.for_s > 0) out["for_s"] = deed.for_s;
   if (fault.back_s > 0) out["back_s"] = fault.back_s;
@@ -45,7 +45,7 @@ Json json_of(const judge::Deed& deed, const Fault* planned) {
   return out;
 }
 
-Json json_of(const judge::Pause& pause) {
+OrderedJson json_of(const judge::Pause& pause) {
   return {{"t", pause.t},
           {"what", pause.what},
           {"epoch", pause.epoch},
@@ -58,13 +58,13 @@ Json json_of(const judge::Pause& pause) {
           {"alone", pause.alone}};
 }
 
-Json runs_of(const judge::Evidence& e) {
-  Json out{{"steps_committed", e.loud.committed().size()},
-           {"epochs", e.loud.epochs.size()},
-           {"step_ms_median", e.loud.median_step_ms()},
-           {"exit_code", e.run_status},
-           {"digest", e.loud.done ? Json(e.loud.done->digest) : Json(nullptr)},
-           {"reference_digest", e.reference_digest}};
+OrderedJson runs_of(const judge::Evidence& e) {
+  OrderedJson out{{"steps_committed", e.loud.committed().size()},
+                  {"epochs", e.loud.epochs.size()},
+                  {"step_ms_median", e.loud.median_step_ms()},
+                  {"exit_code", e.run_status},
+                  {"digest", e.loud.done ? OrderedJson(e.loud.done->digest) : OrderedJson(nullptr)},
+                  {"reference_digest", e.reference_digest}};
   if (e.quiet) out["undisturbed_step_ms_median"] = e.quiet->median_step_ms();
   return out;
 }
@@ -73,10 +73,10 @@ Json runs_of(const judge::Evidence& e) {
 
 std::string report_json(const Report& report) {
   const judge::Evidence& e = report.evidence;
-  Json out{{"job", report.job},         {"held", judge::all_held(report.verdicts)},
-           {"repeat", report.repeat},   {"seconds", report.seconds},
-           {"seed", report.plan.seed},  {"workers", report.plan.workers},
-           {"steps", report.plan.steps}};
+  OrderedJson out{{"job", report.job},         {"held", judge::all_held(report.verdicts)},
+                  {"repeat", report.repeat},   {"seconds", report.seconds},
+                  {"seed", report.plan.seed},  {"workers", report.plan.workers},
+                  {"steps", report.plan.steps}};
   if (!report.links.empty()) out["links"] = report.links;
   for (const judge::Verdict& v : report.verdicts)
     out["verdicts"].push_back({{"promise", v.promise},
@@ -84,29 +84,30 @@ std::string report_json(const Report& report) {
                                {"finding", to_string(v.finding)},
                                {"why", v.why}});
   out["run"] = runs_of(e);
-  out["faults"] = Json::array();
+  out["faults"] = OrderedJson::array();
   for (std::size_t i = 0; i < e.deeds.size(); ++i)
     out["faults"].push_back(
         json_of(e.deeds[i], i < report.plan.faults.size() ? &report.plan.faults[i] : nullptr));
-  out["pauses"] = Json::array();
+  out["pauses"] = OrderedJson::array();
   for (const judge::Pause& pause : report.pauses) out["pauses"].push_back(json_of(pause));
-  out["woken_up_left_out"] = Json::array();
+  out["woken_up_left_out"] = OrderedJson::array();
   for (const judge::Revenant& r : e.revenants)
-    out["woken_up_left_out"].push_back({{"name", r.who.name},
-                                        {"pid", r.who.pid},
-                                        {"epoch", r.epoch},
-                                        {"woken_t", r.woken_t},
-                                        {"gone_t", r.gone_t ? Json(*r.gone_t) : Json(nullptr)}});
-  out["worker_ends"] = Json::array();
+    out["woken_up_left_out"].push_back(
+        {{"name", r.who.name},
+         {"pid", r.who.pid},
+         {"epoch", r.epoch},
+         {"woken_t", r.woken_t},
+         {"gone_t", r.gone_t ? OrderedJson(*r.gone_t) : OrderedJson(nullptr)}});
+  out["worker_ends"] = OrderedJson::array();
   for (const judge::ProcessEnd& end : e.ends)
     out["worker_ends"].push_back(
         {{"name", end.name}, {"pid", end.pid}, {"status", end.status}, {"expected", end.expected}});
-  out["strangers"] = Json::array();
+  out["strangers"] = OrderedJson::array();
   for (const judge::Stranger& s : e.strangers)
     out["strangers"].push_back(
         {{"how", s.how}, {"refused", s.refused}, {"seen", s.seen}, {"met", s.met}});
   out["leftovers"] = e.leftovers;
-  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return out.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 std::string report_junit(const Report& report) {

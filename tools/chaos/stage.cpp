@@ -5,11 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +16,7 @@
 #include <utility>
 
 #include "core/base/mac.h"
+#include "core/base/system_error.h"
 #include "core/job/words.h"
 #include "tools/chaos/command_line.h"
 #include "tools/processes/signals.h"
@@ -108,8 +107,7 @@ Result<pid_t> Stage::start_run(const std::string& name, std::uint64_t steps, con
   if (run_log_ < 0) return Error(Code::kBadInput, "cannot write " + path(name + ".log"));
   if (!listen) return children_.spawn(arguments, run_log_, run_log_);
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0)
-    return Error(Code::kUnavailable, std::string("cannot make a pipe: ") + std::strerror(errno));
+  if (::pipe2(ends, O_CLOEXEC) != 0) return unavailable("cannot make a pipe");
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   said_pipe_ = ends[0];
   auto pid = children_.spawn(arguments, ends[1], ends[1]);

@@ -30,18 +30,19 @@ constexpr milliseconds kPatience{4000};
 // ZMTP 3 has this greeting; a server sends it before it knows its caller.
 constexpr std::size_t kGreetingBytes = 64;
 
-class Connection {
+class StrangerConnection {
  public:
-  static Connection tcp(const std::string& host, const std::string& port) {
+  static StrangerConnection tcp(const std::string& host, const std::string& port) {
     addrinfo hints{}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
-    if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return Connection(-1);
+    if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0)
+      return StrangerConnection(-1);
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, ::freeaddrinfo);
     const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     return connected(fd, found->ai_addr, found->ai_addrlen);
   }
   // Connects to the socket for peers of one machine (collectives/tcp/socket.h).
-  static Connection local(std::uint16_t port) {
+  static StrangerConnection local(std::uint16_t port) {
     const std::string name = "starling-bulk-" + std::to_string(port);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -50,8 +51,8 @@ class Connection {
     return connected(fd, reinterpret_cast<const sockaddr*>(&address),
                      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size()));
   }
-  Connection(Connection&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~Connection() {
+  StrangerConnection(StrangerConnection&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~StrangerConnection() {
     if (fd_ >= 0) ::close(fd_);
   }
   explicit operator bool() const { return fd_ >= 0; }
@@ -89,11 +90,11 @@ class Connection {
   }
 
  private:
-  explicit Connection(int fd) : fd_(fd) {}
-  static Connection connected(int fd, const sockaddr* address, socklen_t size) {
-    if (fd >= 0 && ::connect(fd, address, size) == 0) return Connection(fd);
+  explicit StrangerConnection(int fd) : fd_(fd) {}
+  static StrangerConnection connected(int fd, const sockaddr* address, socklen_t size) {
+    if (fd >= 0 && ::connect(fd, address, size) == 0) return StrangerConnection(fd);
     if (fd >= 0) ::close(fd);
-    return Connection(-1);
+    return StrangerConnection(-1);
   }
   int fd_ = -1;
 };
@@ -133,7 +134,7 @@ std::string guessed_hello(const Doors& doors) {
   return bytes + garbage(doors.seed, sizeof(collectives::Proof));
 }
 
-judge::Stranger attempt(std::string how, const Connection& door, const std::string& said,
+judge::Stranger attempt(std::string how, const StrangerConnection& door, const std::string& said,
                         std::size_t heard_max) {
   judge::Stranger stranger{std::move(how), false, ""};
   if (!door) {
@@ -158,7 +159,7 @@ std::vector<judge::Stranger> knock(const Doors& doors) {
   std::vector<judge::Stranger> strangers;
   const auto dial = [](const std::string& address) {
     const auto colon = address.rfind(':');  // without one there is no such host
-    return Connection::tcp(address.substr(0, colon), address.substr(colon + 1));
+    return StrangerConnection::tcp(address.substr(0, colon), address.substr(colon + 1));
   };
   for (const std::string& address : doors.coordinators) {
     if (address.find(':') == std::string::npos) continue;
@@ -176,13 +177,14 @@ std::vector<judge::Stranger> knock(const Doors& doors) {
   for (const std::uint16_t port : doors.bulk) {
     const std::string number = std::to_string(port);
     strangers.push_back(attempt("garbage to the worker at port " + number,
-                                Connection::tcp("127.0.0.1", number), garbage(doors.seed, 4096),
-                                0));
+                                StrangerConnection::tcp("127.0.0.1", number),
+                                garbage(doors.seed, 4096), 0));
     strangers.push_back(attempt("a hello without the epoch's key to the worker at port " + number,
-                                Connection::tcp("127.0.0.1", number), guessed_hello(doors), 0));
+                                StrangerConnection::tcp("127.0.0.1", number), guessed_hello(doors),
+                                0));
     strangers.push_back(
         attempt("a hello without the epoch's key to the worker's local socket " + number,
-                Connection::local(port), guessed_hello(doors), 0));
+                StrangerConnection::local(port), guessed_hello(doors), 0));
   }
   return strangers;
 }

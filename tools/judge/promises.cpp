@@ -266,10 +266,10 @@ Verdict nothing_left(const Evidence& e) {
 
 // Returns whether the machine stood still when this epoch was formed, or shortly before.
 bool stood_still(const Evidence& e, const EpochSeen& epoch) {
-  constexpr double kAftermath_s = 3;  // a lease and an election
+  constexpr double kAfterStall_s = 3;  // a lease and an election
   const double at = committed_at(epoch);
   return std::any_of(e.stalls.begin(), e.stalls.end(), [&](const Stall& stall) {
-    return stall.from <= at && at <= stall.to + kAftermath_s;
+    return stall.from <= at && at <= stall.to + kAfterStall_s;
   });
 }
 

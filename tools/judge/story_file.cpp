@@ -106,7 +106,7 @@ void add_event(Story& story, const Event& event, double t) {
           },
           [&](const event::Warning& e) { story.warnings.push_back(e.text); },
           [&](const event::Done& e) {
-            story.done = DoneSeen{t, e.version, to_string(e.digest)};
+            story.done = DoneSeen{t, e.version, starling::to_string(e.digest)};
           },
           [&](const event::Ended& e) {
             story.failed = FailedSeen{t, 128 + e.signal, e.reason};

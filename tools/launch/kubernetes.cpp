@@ -11,10 +11,8 @@
 namespace starling::tools {
 namespace {
 
-// Beyond the worker's notice: what it needs to see its end, before it is killed.
-constexpr std::uint32_t kBeyondNoticeS = 15;
 // So that the names of a job's parts are no longer than a name may be, 63.
-constexpr std::size_t kNameMax = 40;
+constexpr std::size_t kKubernetesNameMax = 40;
 // Of less than 1,000 bytes each: a Secret holds 1 MiB.
 constexpr std::uint32_t kTokensMax = 1000;
 
@@ -43,10 +41,10 @@ secretGenerator:
 {{tokens}})";
 
 // Of pods whose checkpoints are in object storage: its key, unless a service account has it.
-constexpr const char* kStore = R"(          envFrom:
+constexpr const char* kKubernetesStore = R"(          envFrom:
             - secretRef: {name: {{name}}-store, optional: true}
 )";
-constexpr const char* kReadmeStore =
+constexpr const char* kKubernetesReadmeStore =
     R"(- The checkpoints are in {{dir}}, and the image needs certificates (Debian's `ca-certificates`). Before `kubectl apply`:
   `kubectl{{in}} create secret generic {{name}}-store --from-env-file=store.env`, with lines `AWS_ACCESS_KEY_ID=..` (docs/s3.md).
 )";
@@ -194,7 +192,7 @@ spec:
       app.kubernetes.io/component: coordinator
 )";
 
-constexpr const char* kWorkers =
+constexpr const char* kKubernetesWorkers =
     R"(# The workers. Training begins when {{min_workers}} of them are there; each further one joins when there is room for it.
 apiVersion: batch/v1
 kind: Job
@@ -348,7 +346,7 @@ spec:
               app.kubernetes.io/component: worker
 )";
 
-constexpr const char* kReadme = R"(# The job {{name}} on Kubernetes
+constexpr const char* kKubernetesReadme = R"(# The job {{name}} on Kubernetes
 
 Written by `starling launch kubernetes`. All commands are typed in this folder. The image `{{image}}` has the program, and the
 PersistentVolumeClaim `{{claim}}` is there: every pod mounts it (ReadWriteMany) at `{{folder}}`, and the user 10001 can write
@@ -395,16 +393,16 @@ Result<> check_path(const std::string& what, const std::string& path) {
 Result<> check_dns_name(const std::string& what, const std::string& name) {
   const bool letter = !name.empty() && name.front() >= 'a' && name.front() <= 'z';
   const bool lower = name.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string::npos;
-  if (letter && lower && name.size() <= kNameMax && !name.ends_with('-') &&
+  if (letter && lower && name.size() <= kKubernetesNameMax && !name.ends_with('-') &&
       check_name(what, name, "-"))
     return ok();
   STARLING_TRY(check_line(what, name));
   return Error(Code::kBadInput,
-               what + " must be a name of Kubernetes, 1 to " + std::to_string(kNameMax) +
+               what + " must be a name of Kubernetes, 1 to " + std::to_string(kKubernetesNameMax) +
                    " lower-case letters, digits and -, the first a letter, is \"" + name + "\"");
 }
 
-Result<> check(const LaunchPlan& plan) {
+Result<> check_kubernetes(const LaunchPlan& plan) {
   STARLING_TRY(check_dns_name("the name of the job", plan.name));
   STARLING_TRY(check_dns_name("the claim of --volume", plan.claim));
   if (!plan.name_space.empty()) {
@@ -449,7 +447,7 @@ std::vector<Address> kubernetes_coordinators(const std::string& name, std::uint3
 }
 
 Result<Launch> kubernetes_files(const LaunchPlan& plan) {
-  STARLING_TRY(check(plan));
+  STARLING_TRY(check_kubernetes(plan));
   const auto coordinators = static_cast<std::uint32_t>(plan.coordinators.size());
   Launch launch;
   launch.start = {"kubectl apply -k ."};
@@ -458,8 +456,8 @@ Result<Launch> kubernetes_files(const LaunchPlan& plan) {
   const Fields of_store{{"name", plan.name}, {"in", in}, {"dir", plan.job.checkpoint.dir}};
   const Fields fields{
       {"name", plan.name},
-      {"store", store ? fill(kStore, of_store) : ""},
-      {"readme_store", store ? fill(kReadmeStore, of_store) : ""},
+      {"store", store ? fill(kKubernetesStore, of_store) : ""},
+      {"readme_store", store ? fill(kKubernetesReadmeStore, of_store) : ""},
       {"namespace", plan.name_space.empty() ? "" : "namespace: \"" + plan.name_space + "\"\n"},
       {"in", in},
       {"image", plan.image},
@@ -489,9 +487,9 @@ Result<Launch> kubernetes_files(const LaunchPlan& plan) {
   };
   for (const auto& [path, text] : {std::pair{"kustomization.yaml", kKustomization},
                                    {"coordinators.yaml", kCoordinators},
-                                   {"workers.yaml", kWorkers},
+                                   {"workers.yaml", kKubernetesWorkers},
                                    {"network.yaml", kNetwork},
-                                   {"README.md", kReadme}})
+                                   {"README.md", kKubernetesReadme}})
     launch.files.push_back({path, fill(text, fields)});
   launch.files.push_back({"job.toml", format_job(plan.job)});
   return launch;

@@ -65,6 +65,9 @@ std::string addresses(const LaunchPlan& plan);
 // --resume beside it where the job has checkpoints, which goes on from the newest, if there is one. `between` ends a line.
 std::string begin_lines(const std::string& state, const Job& job, const std::string& between);
 
+// Beyond a worker's notice: what it needs to see its end, before the engine kills it.
+inline constexpr std::uint32_t kBeyondNoticeS = 15;
+
 // How many seconds a worker waits for a coordinator that does not answer yet.
 std::uint64_t wait_s(const Job& job);
 

@@ -9,7 +9,7 @@
 namespace starling::tools {
 namespace {
 
-constexpr const char* kCoordinator = R"(#!/bin/bash
+constexpr const char* kSlurmCoordinator = R"(#!/bin/bash
 # Decides who takes part in the job; computes nothing. sbatch is typed in the folder of this file.
 #SBATCH --job-name={{name}}-coordinator
 {{partition}}#SBATCH --nodelist={{node}}
@@ -27,7 +27,7 @@ exec srun {{program}} coordinator --job {{job}} --keys keys/{{key}} \
     --state {{self}}-state --out {{out}} $new
 )";
 
-constexpr const char* kWorkers = R"(#!/bin/bash
+constexpr const char* kSlurmWorkers = R"(#!/bin/bash
 # The workers, each a job of its own. sbatch is typed in the folder of this file.
 #SBATCH --job-name={{name}}-worker
 {{partition}}#SBATCH --array=0-{{last}}
@@ -48,7 +48,7 @@ code=$?
 exit $code
 )";
 
-constexpr const char* kReadme = R"(# The job {{name}} on Slurm
+constexpr const char* kSlurmReadme = R"(# The job {{name}} on Slurm
 
 Written by `starling launch slurm`. All commands are typed in this folder, which every node has to reach.
 
@@ -69,7 +69,7 @@ has every step. When it is done, each worker that is there has written the model
 - The files in `keys` let in whoever has them. None but you can read them: leave it so.
 {{readme_store}})";
 
-constexpr const char* kReadmeStore =
+constexpr const char* kSlurmReadmeStore =
     R"(- The checkpoints are in {{dir}}. Every node needs a key: a file `~/.aws/credentials` that all reach, or variables that
   are set where you type `sbatch`, which takes them along, and keeps those of then for a job that is queued again (docs/s3.md).
 )";
@@ -86,7 +86,7 @@ Result<> check_node(const std::string& host) {
                "--at must name a node of Slurm and a port, as n4:7000, is the address " + host);
 }
 
-Result<> check(const LaunchPlan& plan) {
+Result<> check_slurm(const LaunchPlan& plan) {
   STARLING_TRY(check_name("the name of the job", plan.name, "._-"));
   for (const Address& at : plan.coordinators) {
     STARLING_TRY(check_node(at.host));
@@ -104,7 +104,7 @@ Result<> check(const LaunchPlan& plan) {
 }  // namespace
 
 Result<Launch> slurm_files(const LaunchPlan& plan) {
-  STARLING_TRY(check(plan));
+  STARLING_TRY(check_slurm(plan));
   const bool single = plan.coordinators.size() == 1;
   const auto of_coordinator = [&](const std::string& word, std::size_t i) {
     return single ? word : word + "-" + std::to_string(i);
@@ -130,7 +130,7 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
       {"gpu", plan.job.isa == "cuda" ? "#SBATCH --gres=gpu:1\n" : ""},
       {"keys", std::to_string(plan.tokens)},
       {"readme_store", s3::is_place(plan.job.checkpoint.dir)
-                           ? fill(kReadmeStore, {{"dir", plan.job.checkpoint.dir}})
+                           ? fill(kSlurmReadmeStore, {{"dir", plan.job.checkpoint.dir}})
                            : ""},
       {"log", of_coordinator("coordinator", 0)},
   };
@@ -143,21 +143,24 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
     const std::string self = of_coordinator("coordinator", i);
     launch.files.push_back(
         {self + ".sbatch",
-         fill(kCoordinator, with({{"self", self},
-                                  {"key", "coordinator-" + std::to_string(i)},
-                                  {"node", plan.coordinators[i].host},
-                                  {"port", std::to_string(plan.coordinators[i].port)},
-                                  {"begin", begin_lines(self + "-state", plan.job, "\n")},
-                                  {"out", of_coordinator("out", i)},
-                                  {"partition", partition_line(plan.coordinator_partition)}}))});
+         fill(kSlurmCoordinator,
+              with({{"self", self},
+                    {"key", "coordinator-" + std::to_string(i)},
+                    {"node", plan.coordinators[i].host},
+                    {"port", std::to_string(plan.coordinators[i].port)},
+                    {"begin", begin_lines(self + "-state", plan.job, "\n")},
+                    {"out", of_coordinator("out", i)},
+                    {"partition", partition_line(plan.coordinator_partition)}}))});
     launch.start.push_back("sbatch " + self + ".sbatch");
   }
   launch.files.push_back(
-      {"workers.sbatch", fill(kWorkers, with({{"partition", partition_line(plan.partition)}}))});
+      {"workers.sbatch",
+       fill(kSlurmWorkers, with({{"partition", partition_line(plan.partition)}}))});
   launch.start.push_back("sbatch workers.sbatch");
   if (plan.job_file.empty()) launch.files.push_back({"job.toml", format_job(plan.job)});
-  launch.files.push_back({"README.md", fill(kReadme, with({{"start", code_block(launch.start)},
-                                                           {"out", of_coordinator("out", 0)}}))});
+  launch.files.push_back(
+      {"README.md", fill(kSlurmReadme, with({{"start", code_block(launch.start)},
+                                             {"out", of_coordinator("out", 0)}}))});
   return launch;
 }
 

@@ -8,10 +8,7 @@
 namespace starling::tools {
 namespace {
 
-// Beyond the worker's notice: what it needs to see its end, before systemd kills it.
-constexpr std::uint32_t kBeyondNoticeS = 15;
-
-constexpr const char* kCoordinator = R"([Unit]
+constexpr const char* kSystemdCoordinator = R"([Unit]
 Description=Starling coordinator of {{name}}
 Wants=network-online.target
 After=network-online.target
@@ -71,7 +68,7 @@ RestartPreventExitStatus=1 2 3 4 6
 WantedBy=multi-user.target
 )";
 
-constexpr const char* kReadme = R"(# The job {{name}} with systemd
+constexpr const char* kSystemdReadme = R"(# The job {{name}} with systemd
 
 Written by `starling launch systemd`. Each machine needs `{{program}}`, a user for it (`useradd --system starling`), and,
 below `/etc/starling`, the files of what runs there. As root, with the files copied to the machine's working folder:
@@ -94,13 +91,13 @@ Training begins when {{min_workers}} workers are there; there are keys for {{key
 - The user `starling` has to be able to read the data, and to write the checkpoints.
 {{readme_store}})";
 
-constexpr const char* kStore = "EnvironmentFile=-/etc/starling/store.env\n";
-constexpr const char* kReadmeStore =
+constexpr const char* kSystemdStore = "EnvironmentFile=-/etc/starling/store.env\n";
+constexpr const char* kSystemdReadmeStore =
     R"(- The checkpoints are in {{dir}}. Each machine has a key in `/etc/starling/store.env`, lines like
   `AWS_ACCESS_KEY_ID=..` (docs/s3.md; `install -m 600`), or is one whose role has the rights.
 )";
 
-constexpr const char* kReadmeCoordinator = R"(
+constexpr const char* kSystemdReadmeCoordinator = R"(
 The machine of {{host}}, which needs `{{self}}.service`, `job.toml`, the data where that says, and `{{key}}` of the folder `keys`:
 
     install -D -m 644 job.toml /etc/starling/job.toml
@@ -110,7 +107,7 @@ The machine of {{host}}, which needs `{{self}}.service`, `job.toml`, the data wh
     systemctl enable --now {{self}}
 )";
 
-Result<> check(const LaunchPlan& plan) {
+Result<> check_systemd(const LaunchPlan& plan) {
   STARLING_TRY(check_name("the name of the job", plan.name, "._-"));
   for (const Address& at : plan.coordinators) {
     STARLING_TRY(check_name("the host of --at", at.host, ".:-"));
@@ -134,7 +131,7 @@ Address listens_at(const Address& reached_at) {
 }  // namespace
 
 Result<Launch> systemd_files(const LaunchPlan& plan) {
-  STARLING_TRY(check(plan));
+  STARLING_TRY(check_systemd(plan));
   const bool single = plan.coordinators.size() == 1;
   const std::string first = single ? "starling-coordinator" : "starling-coordinator-0";
   const std::string workers = std::to_string(plan.min_workers);
@@ -142,8 +139,8 @@ Result<Launch> systemd_files(const LaunchPlan& plan) {
   Fields fields{
       {"name", plan.name},
       {"program", systemd_word(plan.program)},
-      {"store", store ? kStore : ""},
-      {"readme_store", store ? fill(kReadmeStore, {{"dir", plan.job.checkpoint.dir}}) : ""},
+      {"store", store ? kSystemdStore : ""},
+      {"readme_store", store ? fill(kSystemdReadmeStore, {{"dir", plan.job.checkpoint.dir}}) : ""},
       {"python", plan.python.empty()
                      ? ""
                      : "Environment=" + systemd_word("STARLING_PYTHON=" + plan.python) + "\n"},
@@ -168,11 +165,12 @@ Result<Launch> systemd_files(const LaunchPlan& plan) {
         " coordinator --job /etc/starling/job.toml --keys /etc/starling/" + key + " --listen " +
         to_string(listens_at(plan.coordinators[i])) + " --peers " + addresses(plan) +
         " --workers " + workers + " --state coordinator-state --out out $new";
-    launch.files.push_back({self + ".service", fill(kCoordinator, {{"name", plan.name},
-                                                                   {"store", store ? kStore : ""},
-                                                                   {"line", systemd_word(line)}})});
+    launch.files.push_back(
+        {self + ".service", fill(kSystemdCoordinator, {{"name", plan.name},
+                                                       {"store", store ? kSystemdStore : ""},
+                                                       {"line", systemd_word(line)}})});
     after += " " + self + ".service";
-    readme += fill(kReadmeCoordinator,
+    readme += fill(kSystemdReadmeCoordinator,
                    {{"self", self}, {"key", key}, {"host", to_string(plan.coordinators[i])}});
   }
   fields.emplace_back("after", after);
@@ -180,7 +178,7 @@ Result<Launch> systemd_files(const LaunchPlan& plan) {
   // Absolute: the data lie where they do on this machine.
   launch.files.push_back({"job.toml", format_job(plan.job)});
   fields.insert(fields.end(), {{"coordinators", readme}, {"self", first}});
-  launch.files.push_back({"README.md", fill(kReadme, fields)});
+  launch.files.push_back({"README.md", fill(kSystemdReadme, fields)});
   return launch;
 }
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "core/base/fd.h"
 #include "core/base/result.h"
-#include "tools/processes/fd.h"
 
 namespace starling::tools {
 

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tools/processes/fd.h"
+#include "core/base/fd.h"
 
 namespace starling::tools {
 namespace {

@@ -19,7 +19,7 @@ std::string percent(double part) {
   return fixed(100 * part, 2) + " %";
 }
 
-std::string whole(double number) {
+std::string rounded(double number) {
   return fixed(number, 0);
 }
 
@@ -29,7 +29,7 @@ bool same_digest(const judge::Evidence& e) {
 
 std::string how_removed(const Stretch& stretch) {
   if (!stretch.notice_s) return "removals unannounced";
-  return "removals announced " + whole(*stretch.notice_s) + " s before (" +
+  return "removals announced " + rounded(*stretch.notice_s) + " s before (" +
          fixed(*stretch.notice_s / stretch.speedup, 2) + " s of the replay)";
 }
 
@@ -37,7 +37,7 @@ std::string rates_text(const std::vector<judge::Rate>& rates) {
   std::string text;
   for (const judge::Rate& rate : rates)
     text += (text.empty() ? "" : ", ") + fixed(rate.per_worker, 2) + " a second with " +
-            whole(rate.workers);
+            rounded(rate.workers);
   return text;
 }
 
@@ -102,11 +102,12 @@ std::string figures(const ReplayReport& report) {
   const auto& e = report.run.evidence;
   std::string out = "<table>\n";
   out += row("goodput", percent(g.value()) + ": " + std::to_string(g.committed) +
-                            " committed micro-batches of " + whole(g.possible) +
+                            " committed micro-batches of " + rounded(g.possible) +
                             " that the workers present could have computed");
-  out += row("of its own quiet steps' pace", percent(g.of_own()) + " of " + whole(g.own_possible) +
-                                                 " (" + rates_text(g.own_rates) + ")");
-  out += row("of the trace's nodes", percent(g.of_trace()) + " of " + whole(g.trace_possible) +
+  out +=
+      row("of its own quiet steps' pace", percent(g.of_own()) + " of " + rounded(g.own_possible) +
+                                              " (" + rates_text(g.own_rates) + ")");
+  out += row("of the trace's nodes", percent(g.of_trace()) + " of " + rounded(g.trace_possible) +
                                          ", had each node computed from its coming to its going");
   out += row("lost, duplicated", std::to_string(report.ledgers.lost) + ", " +
                                      std::to_string(report.ledgers.duplicated) + " (" +
@@ -114,9 +115,9 @@ std::string figures(const ReplayReport& report) {
   out += row("restarts from a checkpoint", std::to_string(e.loud.restarts.size()));
   out += row("digest",
              (e.loud.done ? e.loud.done->digest : "none") + ", undisturbed " + e.reference_digest);
-  out += row("trace", report.trace + " from " + whole(double(report.stretch.from_ms) / 1000) +
-                          " s to " + whole(double(report.stretch.to_ms) / 1000) + " s, speed-up " +
-                          fixed(report.stretch.speedup, 0) + ", one node in " +
+  out += row("trace", report.trace + " from " + rounded(double(report.stretch.from_ms) / 1000) +
+                          " s to " + rounded(double(report.stretch.to_ms) / 1000) +
+                          " s, speed-up " + fixed(report.stretch.speedup, 0) + ", one node in " +
                           std::to_string(report.scale));
   out += row("removals", how_removed(report.stretch));
   out += row("workers", "at most " + std::to_string(report.workers_most) + " at once; " +
@@ -183,7 +184,7 @@ std::string summary(const ReplayReport& report) {
   const judge::Goodput& g = report.goodput;
   const auto& e = report.run.evidence;
   std::string text = "goodput " + percent(g.value()) + ": " + std::to_string(g.committed) + " of " +
-                     whole(g.possible) + " micro-batches (" + percent(g.of_own()) +
+                     rounded(g.possible) + " micro-batches (" + percent(g.of_own()) +
                      " of its own quiet steps' pace, " + percent(g.of_trace()) +
                      " of what the trace's nodes could)\n";
   text += "lost " + std::to_string(report.ledgers.lost) + ", duplicated " +

@@ -25,7 +25,7 @@ std::string quoted(std::string_view text) {
   return out.append(text.substr(0, kNameMax)).append(1, '"');
 }
 
-std::optional<std::uint64_t> whole(std::string_view text, std::uint64_t most) {
+std::optional<std::uint64_t> whole_number(std::string_view text, std::uint64_t most) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value > most) return std::nullopt;
@@ -60,7 +60,7 @@ class Reader {
     if (fields_ != 0 && fields_ != fields.size())
       return bad(number, "the lines before are of the other form: one form a file");
     fields_ = fields.size();
-    const auto at_ms = whole(fields[0], kTraceMsMax);
+    const auto at_ms = whole_number(fields[0], kTraceMsMax);
     if (!at_ms)
       return bad(number, "time_ms must be an integer from 0 to " + std::to_string(kTraceMsMax) +
                              ", is " + quoted(fields[0]));
@@ -105,7 +105,7 @@ class Reader {
   }
 
   Result<> counted(std::size_t number, std::string_view text) {
-    const auto count = whole(text, kTraceNodesMax);
+    const auto count = whole_number(text, kTraceNodesMax);
     if (!count)
       return bad(number, "count must be an integer from 0 to " + std::to_string(kTraceNodesMax) +
                              ", is " + quoted(text));

@@ -17,7 +17,7 @@ namespace starling::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using audit::History;
 using job_words::shown;
 using judge::Finding;
@@ -73,10 +73,10 @@ Result<History> read_history(const std::string& run) {
   return history;
 }
 
-Result<> write_json(const std::string& path, const Json& json) {
+Result<> write_json(const std::string& path, const OrderedJson& json) {
   if (path.empty()) return ok();
   std::ofstream file(path);
-  file << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+  file << json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) << "\n";
   file.close();
   if (!file) return Error(Code::kBadInput, "cannot write " + path);
   return ok();
@@ -86,7 +86,7 @@ std::string counted(std::uint64_t n, const char* what) {
   return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
 }
 
-Result<Json> show_sample(const History& history, std::uint64_t sample) {
+Result<OrderedJson> show_sample(const History& history, std::uint64_t sample) {
   const std::uint64_t samples = history.start.samples;
   if (history.start.own_order())
     return Error(Code::kBadInput,
@@ -96,7 +96,7 @@ Result<Json> show_sample(const History& history, std::uint64_t sample) {
   if (sample >= samples)
     return Error(Code::kBadInput, "--sample must be below " + std::to_string(samples) + ", is " +
                                       std::to_string(sample));
-  Json json = Json::array();
+  OrderedJson json = OrderedJson::array();
   const auto uses = audit::uses_of(history, sample);
   for (const audit::Use& use : uses) {
     std::string workers;
@@ -140,7 +140,7 @@ Result<int> audit_one(const AuditCommand& command) {
               counted(start.samples, "sample").c_str(), a_pass,
               audit::workers_text(history).c_str());
   bool held = true;
-  Json promises = Json::array();
+  OrderedJson promises = OrderedJson::array();
   for (const judge::Verdict& verdict : audit::audit(history)) {
     held = held && verdict.finding == Finding::kHeld;
     std::printf("%s %-13s %-9s  %s\n", verdict.promise.c_str(), verdict.title.c_str(),
@@ -150,7 +150,7 @@ Result<int> audit_one(const AuditCommand& command) {
                         {"verdict", audit::proof_text(verdict.finding)},
                         {"text", verdict.why}});
   }
-  Json json{{"run", runs}, {"held", held}, {"promises", promises}};
+  OrderedJson json{{"run", runs}, {"held", held}, {"promises", promises}};
   if (command.sample) {
     STARLING_TRY(uses, show_sample(history, *command.sample));
     json["sample"] = *command.sample;
@@ -204,11 +204,11 @@ Result<int> audit_two(const AuditCommand& command) {
     std::printf("note: %s\n", shown(note, kTextBytes).c_str());
   bool sound = show_faults(command.runs[0], a);
   sound = show_faults(command.runs[1], b) && sound;
-  Json json{{"a", command.runs[0]},
-            {"b", command.runs[1]},
-            {"comparable", c.other_job.empty()},
-            {"other_job", c.other_job},
-            {"notes", c.notes}};
+  OrderedJson json{{"a", command.runs[0]},
+                   {"b", command.runs[1]},
+                   {"comparable", c.other_job.empty()},
+                   {"other_job", c.other_job},
+                   {"notes", c.notes}};
   int code = 2;
   if (!c.other_job.empty()) {
     fail(kExitBadInput,

@@ -23,10 +23,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kPaceSteps = 30;  // steps that tell how long a step takes
 
-Error bad(std::string text) {
-  return Error(Code::kBadInput, std::move(text));
-}
-
 class ChaosRun {
  public:
   ChaosRun(const ChaosCommand& command, std::string folder)
@@ -108,7 +104,8 @@ class ChaosRun {
     if (!command_.plan.empty()) {
       STARLING_TRY(plan, chaos::load_plan(command_.plan));
       plan_ = std::move(plan);
-      if (plan_.faults.empty()) return bad("a plan without a fault; reading " + command_.plan);
+      if (plan_.faults.empty())
+        return bad_input("a plan without a fault; reading " + command_.plan);
       std::vector<const chaos::FaultKind*> kinds;
       for (const auto& fault : plan_.faults) kinds.push_back(fault.kind);
       STARLING_TRY(check_possible(kinds));
@@ -119,7 +116,7 @@ class ChaosRun {
   }
 
   static Error behind_no_links() {
-    return bad(
+    return bad_input(
         "workers of --command cannot be put behind links: --kinds without partition, apart, "
         "slow-link and corrupt");
   }
@@ -134,7 +131,7 @@ class ChaosRun {
         kinds, {plan_.workers, options.disturber.workers_min, false, plan_.coordinators,
                 options.disturber.checkpoints, options.disturber.last_copies});
     if (why.empty()) return ok();
-    return bad("no fault of the plan can be done, " + why);
+    return bad_input("no fault of the plan can be done, " + why);
   }
 
   Result<> draw_plan() {
@@ -156,7 +153,7 @@ class ChaosRun {
     draw.lease_s = double(plan_.lease_ms.value_or(job_.lease_ms)) / 1000;
     if (!command_.duration.empty()) {
       STARLING_TRY(seconds, seconds_of("--duration", command_.duration));
-      if (seconds == 0) return bad("--duration must be more than 0");
+      if (seconds == 0) return bad_input("--duration must be more than 0");
       draw.seconds = seconds;
     }
     if (command_.duration.empty()) {
@@ -169,8 +166,9 @@ class ChaosRun {
     }
     plan_.faults = chaos::draw_faults(spread(draw, command_.max_faults));
     if (plan_.faults.empty())
-      return bad("a plan without a fault: about " + std::to_string(draw.seconds) + " s at --rate " +
-                 std::to_string(draw.rate) + "; expected more of one or the other");
+      return bad_input("a plan without a fault: about " + std::to_string(draw.seconds) +
+                       " s at --rate " + std::to_string(draw.rate) +
+                       "; expected more of one or the other");
     return ok();
   }
 
@@ -222,12 +220,12 @@ class ChaosRun {
 
 Result<int> chaos_command(const ChaosCommand& command) {
   if (!command.attach.empty()) return chaos_attached(command);
-  if (command.job.empty()) return bad("expected a job file, or --attach DIR");
+  if (command.job.empty()) return bad_input("expected a job file, or --attach DIR");
   for (const char* word : {"{join}", "{keys}"})
     if (!command.command.empty() && command.command.find(word) == std::string::npos)
-      return bad(std::string("--command must have ") + word + ", is " + command.command);
+      return bad_input(std::string("--command must have ") + word + ", is " + command.command);
   if (command.plan.empty() == !command.random)
-    return bad("expected either --plan FILE or --random");
+    return bad_input("expected either --plan FILE or --random");
   STARLING_TRY(folder, ReportFolder::make(command.out));
   return ChaosRun(command, folder.path()).go();
 }

@@ -18,15 +18,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Error bad(std::string text) {
-  return Error(Code::kBadInput, std::move(text));
-}
-
 Result<std::vector<const chaos::FaultKind*>> kinds_of(const ChaosCommand& command) {
   const std::string able = chaos::kinds_that(&chaos::FaultKind::attached);
   STARLING_TRY(kinds, chaos::parse_kinds(command.kinds.empty() ? able : command.kinds));
   for (const auto* kind : kinds)
-    if (!kind->attached) return bad("--attach can do " + able + ", not " + kind->word);
+    if (!kind->attached) return bad_input("--attach can do " + able + ", not " + kind->word);
   return std::move(kinds);
 }
 
@@ -46,7 +42,8 @@ Result<chaos::Plan> draw_plan(const ChaosCommand& command, const std::string& ru
   draw.lease_s = double(*plan.lease_ms) / 1000;
   plan.faults = chaos::draw_faults(chaos::spread(std::move(draw), command.max_faults));
   for (auto& fault : plan.faults) fault.back_s = 0;  // an attached run gets no new workers
-  if (plan.faults.empty()) return bad("a plan without a fault; expected more --duration or --rate");
+  if (plan.faults.empty())
+    return bad_input("a plan without a fault; expected more --duration or --rate");
   return plan;
 }
 
@@ -66,14 +63,15 @@ std::string repeat_of(const ChaosCommand& command) {
 Result<std::string> run_of(const std::string& attach) {
   if (fs::is_directory(attach)) return attach;
   const auto address = parse_address(attach);
-  if (!address) return bad("no run: expected its folder or a coordinator's address: " + attach);
+  if (!address)
+    return bad_input("no run: expected its folder or a coordinator's address: " + attach);
   return chaos::run_joined_at("tcp://" + to_string(address.value()));
 }
 
 }  // namespace
 
 Result<int> chaos_attached(const ChaosCommand& command) {
-  if (command.duration.empty()) return bad("--attach needs --duration");
+  if (command.duration.empty()) return bad_input("--attach needs --duration");
   STARLING_TRY(kinds, kinds_of(command));
   STARLING_TRY(run, run_of(command.attach));
   chaos::AttachOptions options;
@@ -89,7 +87,7 @@ Result<int> chaos_attached(const ChaosCommand& command) {
   const chaos::Beginning beginning{
       .workers = attached.workers(), .workers_min = command.keep, .all_awake = true};
   if (const std::string why = chaos::impossible(kinds, beginning); !why.empty())
-    return bad("no fault can be done, " + why);
+    return bad_input("no fault can be done, " + why);
   STARLING_TRY(plan, draw_plan(command, run, std::move(kinds)));
   STARLING_TRY(folder, ReportFolder::make(command.out));
   chaos::Report report;

@@ -30,7 +30,7 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kNamed = 10;  // tensors in a line
 
-struct Trained {
+struct TrainedModel {
   std::size_t tensors = 0;
   std::vector<std::string>
       others;  // beside those that were trained, as a net of PyTorch's may have them
@@ -68,7 +68,7 @@ std::string shape_text(const std::vector<std::uint64_t>& shape) {
 
 // Compares the shapes with those in the metadata. Nothing of a file that has none.
 Result<> compare_shapes(const SafetensorsFile& file, const std::vector<TensorSpec>& specs,
-                        Trained& trained) {
+                        TrainedModel& trained) {
   const auto text = file.metadata().find(kShapesKey);
   if (text == file.metadata().end()) return ok();
   const Json json = Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
@@ -112,7 +112,7 @@ void count_special(const Bytes& bytes, Dtype dtype, std::uint64_t& nan, std::uin
 
 // Looks at the tensors that the digest does not cover. Infinities are no fault: masks have them.
 Result<> read_others(const SafetensorsFile& file, const std::set<std::string>& names,
-                     Trained& trained) {
+                     TrainedModel& trained) {
   const auto text = file.metadata().find(kTiedKey);
   const Json tied = text == file.metadata().end()
                         ? Json::object()
@@ -180,7 +180,7 @@ Result<> read_layers(const SafetensorsFile& file, std::vector<TensorSpec>& specs
   return ok();
 }
 
-Result<Trained> read_model(const SafetensorsFile& file) {
+Result<TrainedModel> read_model(const SafetensorsFile& file) {
   const auto order = file.metadata().find(kOrderKey);
   if (order == file.metadata().end())
     return Error(Code::kBadInput, "no metadata " + std::string(kOrderKey) + "; " + file.path());
@@ -195,7 +195,7 @@ Result<Trained> read_model(const SafetensorsFile& file) {
     return Error(Code::kBadInput, std::to_string(file.tensors().size()) + " tensors, expected " +
                                       std::to_string(specs.size()) + "; " + file.path());
   STARLING_TRY(read_layers(file, specs));
-  Trained trained;
+  TrainedModel trained;
   trained.tensors = specs.size();
   STARLING_TRY(compare_shapes(file, specs, trained));
   STARLING_TRY(read_others(file, {names.begin(), names.end()}, trained));
@@ -246,7 +246,7 @@ int check_trained_model(const std::string& path) {
   if (!file) return fail(file.error());
   const auto read = read_model(file.value());
   if (!read) return fail(read.error());
-  const Trained& model = read.value();
+  const TrainedModel& model = read.value();
   const std::string& said = file.value().metadata().at(kParametersKey);
   const std::string others =
       model.others.empty()

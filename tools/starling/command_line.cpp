@@ -51,9 +51,9 @@ std::string misunderstood(const CLI::App& app, const std::string& program,
   return what + "; " + command + " --help lists what there is";
 }
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json described(const CLI::Option& option) {
+OrderedJson described(const CLI::Option& option) {
   std::vector<std::string> names;
   for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
   for (const std::string& name : option.get_snames()) names.push_back("-" + name);
@@ -66,8 +66,8 @@ Json described(const CLI::Option& option) {
 }
 
 // Describes what --help shows, for programs: man pages and completions of shells are made of it.
-Json described(const CLI::App& app) {
-  Json options = Json::array(), subcommands = Json::array();
+OrderedJson described(const CLI::App& app) {
+  OrderedJson options = OrderedJson::array(), subcommands = OrderedJson::array();
   for (const CLI::Option* option : app.get_options())
     if (!option->get_group().empty()) options.push_back(described(*option));
   for (const CLI::App* sub : app.get_subcommands({})) {
@@ -76,8 +76,8 @@ Json described(const CLI::App& app) {
       continue;
     }
     // A group of options, of which one is wanted: they are options of `app`.
-    const Json group = described(*sub);
-    for (const Json& option : group["options"])
+    const OrderedJson group = described(*sub);
+    for (const OrderedJson& option : group["options"])
       if (option["names"] != options.front()["names"]) options.push_back(option);
   }
   return {{"name", app.get_name()},

@@ -34,8 +34,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPoll{50};
-constexpr milliseconds kLastSteps{1000};    // waited for when the end is told before them
+constexpr milliseconds kCoordinatorPoll{50};
 constexpr std::chrono::seconds kLinger{5};  // after the job's end: late workers still hear of it
 
 // Returns the addresses of all coordinators, as others reach them.
@@ -151,7 +150,7 @@ class Follower {
   Result<int> follow(Inbox& inbox, const caf::actor& coordinator, KeyWatch& keys) {
     const sigset_t set = heeded_signals(command_);
     for (;;) {
-      const auto word = inbox.take(kPoll);
+      const auto word = inbox.take(kCoordinatorPoll);
       if (const auto* seen = word ? std::get_if<actors::Observed>(&*word) : nullptr) {
         STARLING_TRY(take(*seen));
       } else if (const auto* over = word ? std::get_if<actors::CoordinatorOver>(&*word) : nullptr) {

@@ -8,13 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "core/base/address.h"
+#include "core/base/system_error.h"
 #include "core/observe/event_reader.h"
 #include "core/observe/skips.h"
 #include "tools/processes/quiet_port.h"
@@ -27,7 +27,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLastSteps{1000};  // waited for when the end is told before them
 // Between two starts of one coordinator: one that ends as soon
 // as it has begun, say for want of disk, tries once a second.
 constexpr milliseconds kBetweenStarts{1000};
@@ -145,8 +144,7 @@ class Processes : public Coordinators {
     if (place.pipe >= 0) ::close(place.pipe);
     place.text.clear();
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0)
-      return Error(Code::kUnavailable, std::string("cannot make a pipe: ") + std::strerror(errno));
+    if (::pipe2(ends, O_CLOEXEC) != 0) return unavailable("cannot make a pipe");
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     place.pipe = ends[0];
     const std::string name = "coordinator-" + std::to_string(i);

@@ -19,6 +19,7 @@
 #include "core/observe/event_reader.h"
 #include "tools/starling/divergence.h"
 #include "tools/starling/exit.h"
+#include "tools/starling/prepared_run.h"
 
 namespace starling::tools {
 namespace {
@@ -26,7 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEvents = "events.jsonl";
-constexpr const char* kModel = "model.safetensors";
 // Beside a model; the adapter's are in its place where a script trains one (model_file.py).
 constexpr std::array<std::string_view, 4> kOfModel{
     "config.json", "generation_config.json", "adapter_config.json", "adapter_model.safetensors"};
@@ -94,7 +94,8 @@ Result<std::string> put_aside(const std::string& folder, bool with_model) {
   std::vector<fs::path> files;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename();
-    if (of_run(name) || (with_model && (name == kModel || std::ranges::count(kOfModel, name) > 0)))
+    if (of_run(name) ||
+        (with_model && (name == kModelFile || std::ranges::count(kOfModel, name) > 0)))
       files.push_back(at->path());
   }
   // The run is known by its events, so these go last: what is killed meanwhile is done again.
@@ -130,7 +131,7 @@ Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& 
         may_go_on_from(was.value(), state_hash(job))))
     return std::string();
   std::error_code error;
-  return put_aside(folder, fs::exists(fs::path(folder) / kModel, error));
+  return put_aside(folder, fs::exists(fs::path(folder) / kModelFile, error));
 }
 
 Result<std::string> put_aside_run_without_steps(const std::string& folder) {
@@ -168,7 +169,7 @@ std::optional<event::Done> finished_run(const std::string& folder, const Job& jo
   const DeadRun run(folder);
   std::error_code error;
   if (!run.start() || !run.start()->coordinator.empty() || run.start()->job_hash != job_hash(job) ||
-      !fs::is_regular_file(fs::path(folder) / kModel, error))
+      !fs::is_regular_file(fs::path(folder) / kModelFile, error))
     return std::nullopt;
   return first_event<event::Done>(folder);
 }

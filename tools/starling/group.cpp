@@ -24,10 +24,6 @@ namespace fs = std::filesystem;
 constexpr const char* kScheme = "tcp://";
 constexpr std::chrono::milliseconds kAskAgain{50};
 
-Error bad(std::string text) {
-  return Error(Code::kBadInput, std::move(text));
-}
-
 // Lists the workers' files of a folder of split keys, worker-2 before worker-10.
 Result<std::vector<std::string>> worker_files(const std::string& folder) {
   std::vector<std::string> names;
@@ -36,8 +32,8 @@ Result<std::vector<std::string>> worker_files(const std::string& folder) {
     const std::string name = at->path().filename();
     if (role_of(name) == Role::kWorker) names.push_back(name);
   }
-  if (error) return bad("cannot read the folder of keys " + folder + ": " + error.message());
-  if (names.empty()) return bad("no key of a worker is in " + folder);
+  if (error) return bad_input("cannot read the folder of keys " + folder + ": " + error.message());
+  if (names.empty()) return bad_input("no key of a worker is in " + folder);
   std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
     return a.size() != b.size() ? a.size() < b.size() : a < b;
   });
@@ -69,16 +65,16 @@ std::string host_meant(const std::string& host) {
 Result<std::vector<actors::GatewayOptions::Server>> coordinators_at(const KeyRing& ring,
                                                                     const std::string& addresses) {
   const auto pairs = ring.numbered("coordinator");
-  if (pairs.empty()) return bad("the keys must have one of coordinator-0, have none");
+  if (pairs.empty()) return bad_input("the keys must have one of coordinator-0, have none");
   STARLING_TRY(places, parse_addresses(addresses));
   if (places.size() != pairs.size())
-    return bad("expected the addresses of all " + std::to_string(pairs.size()) +
-               " coordinators of the keys, in order, got \"" + addresses + "\"");
+    return bad_input("expected the addresses of all " + std::to_string(pairs.size()) +
+                     " coordinators of the keys, in order, got \"" + addresses + "\"");
   std::vector<actors::GatewayOptions::Server> servers;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     if (means_everywhere(places[i].host))
-      return bad("nobody reaches " + pairs[i].name + " at " + to_string(places[i]) +
-                 "; expected an address of its machine");
+      return bad_input("nobody reaches " + pairs[i].name + " at " + to_string(places[i]) +
+                       "; expected an address of its machine");
     const Address address{host_meant(places[i].host), places[i].port};
     servers.push_back({pairs[i].name, kScheme + to_string(address), pairs[i].public_key});
   }
@@ -132,20 +128,21 @@ Result<std::string> join_text(const std::string& value) {
   if (is_join_token(value) || value.find(':') != std::string::npos) return value;
   const int fd = ::open(value.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0)
-    return bad("expected a join token, a file with one, or host:port of the coordinators; \"" +
-               value.substr(0, 300) + "\" is no file: " + std::strerror(errno));
+    return bad_input(
+        "expected a join token, a file with one, or host:port of the coordinators; \"" +
+        value.substr(0, 300) + "\" is no file: " + std::strerror(errno));
   struct stat status {};
   const bool file = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
   std::string text(file ? 65537 : 0, '\0');
   const ssize_t size = file ? ::read(fd, text.data(), text.size()) : -1;
   ::close(fd);
-  if (size < 0) return bad("cannot read the join token in " + value);
+  if (size < 0) return bad_input("cannot read the join token in " + value);
   text.resize(static_cast<std::size_t>(size));
   const auto last = text.find_last_not_of(" \t\r\n");
   text.erase(last == std::string::npos ? 0 : last + 1);
-  if (!is_join_token(text)) return bad("no join token is in " + value);
+  if (!is_join_token(text)) return bad_input("no join token is in " + value);
   if (is_open_to_others(status, ::geteuid()))
-    return bad("the join token in " + value + " can be read by others; expected mode 0600");
+    return bad_input("the join token in " + value + " can be read by others; expected mode 0600");
   return text;
 }
 
@@ -171,24 +168,24 @@ Result<TakenKey> TakenKey::take(const std::string& path, const std::string& name
     }
   }
   const std::string what = name.empty() ? "a worker" : name;
-  if (!known) return bad("no secret key of " + what + " is in " + path);
-  return bad(name.empty() ? "all worker keys of " + path + " are in use on this machine"
-                          : "the key of " + name + " is in use by another process; " + path);
+  if (!known) return bad_input("no secret key of " + what + " is in " + path);
+  return bad_input(name.empty() ? "all worker keys of " + path + " are in use on this machine"
+                                : "the key of " + name + " is in use by another process; " + path);
 }
 
 Result<TakenKey> TakenKey::take(const JoinToken& token) {
   const KeyPair& pair = token.worker();
   STARLING_TRY(lock, KeyLock::take("", 0, pair.public_key));
   if (!lock)
-    return bad("the key of " + pair.name +
-               " is in use by another process; every worker needs a "
-               "join token of its own");
+    return bad_input("the key of " + pair.name +
+                     " is in use by another process; every worker needs a "
+                     "join token of its own");
   return TakenKey(pair, token.keys, std::move(lock));
 }
 
 Result<LogLevel> log_level(const std::string& text) {
   const auto level = parse_log_level(text);
-  if (!level) return bad("--log must be debug, info, warn, error or off, is " + text);
+  if (!level) return bad_input("--log must be debug, info, warn, error or off, is " + text);
   return *level;
 }
 

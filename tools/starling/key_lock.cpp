@@ -7,15 +7,12 @@
 
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <utility>
+
+#include "core/base/system_error.h"
 
 namespace starling::tools {
 namespace {
-
-Error bad(const std::string& what, const std::string& path) {
-  return Error(Code::kBadInput, what + " " + path + ": " + std::strerror(errno));
-}
 
 // Binds a name of the kernel that goes away with its socket. The name's present
 // owner may be another user of the machine, who has no key and is ignored.
@@ -48,13 +45,13 @@ Result<KeyLock> KeyLock::take(const std::string& path, std::size_t place,
   const auto named = [&]() -> Result<KeyLock> {
     bool taken = false;
     KeyLock lock(take_name(public_key, taken));
-    if (!lock) return bad("cannot lock a key of", path.empty() ? "the join token" : path);
+    if (!lock) return system_error("cannot lock a key of", path.empty() ? "the join token" : path);
     return taken ? KeyLock() : std::move(lock);
   };
   const int file = path.empty() ? -1 : ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) {
     const bool readable = path.empty() || ::access(path.c_str(), R_OK) == 0;
-    if (!readable) return bad("cannot open key file", path);
+    if (!readable) return system_error("cannot open key file", path);
     return named();
   }
   KeyLock lock(file);
@@ -67,7 +64,7 @@ Result<KeyLock> KeyLock::take(const std::string& path, std::size_t place,
   if (errno == EAGAIN || errno == EACCES) return KeyLock();
   const bool no_locks = errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP;
   if (no_locks) return named();  // of this file system
-  return bad("cannot lock key file", path);
+  return system_error("cannot lock key file", path);
 }
 
 KeyLock::KeyLock(KeyLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

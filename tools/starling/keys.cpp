@@ -23,10 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Error bad(std::string text) {
-  return Error(Code::kBadInput, std::move(text));
-}
-
 std::string token_file(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / (name + ".token")).string();
 }
@@ -39,7 +35,7 @@ Result<> write_secret(const std::string& path, const std::string& line) {
   const int error = errno;
   if (fd >= 0) ::close(fd);
   if (written) return ok();
-  return bad("cannot write " + path + ": " + std::strerror(error));
+  return bad_input("cannot write " + path + ": " + std::strerror(error));
 }
 
 Result<> write_token(const KeyRing& ring, const std::string& name, const std::string& at,
@@ -88,14 +84,15 @@ Result<std::vector<std::string>> lists_of(const KeysCommand& command) {
   for (fs::directory_iterator at(command.keys, error), end; !error && at != end;
        at.increment(error))
     if (role_of(at->path().filename()) == Role::kCoordinator) files.push_back(at->path());
-  if (error) return bad("cannot read the folder of keys " + command.keys + ": " + error.message());
-  if (files.empty()) return bad("no key file of a coordinator is in " + command.keys);
+  if (error)
+    return bad_input("cannot read the folder of keys " + command.keys + ": " + error.message());
+  if (files.empty()) return bad_input("no key file of a coordinator is in " + command.keys);
   return files;
 }
 
 Result<> revoke(const KeysCommand& command) {
   if (role_of(command.revoke) == Role::kCoordinator)
-    return bad(
+    return bad_input(
         "the keys of coordinators are what the job is known by; only those of workers and "
         "of the client can be revoked, not " +
         command.revoke);
@@ -107,7 +104,7 @@ Result<> revoke(const KeysCommand& command) {
     found = true;
     STARLING_TRY(ring.replace(file));
   }
-  if (!found) return bad("no key is named " + command.revoke + " in " + command.keys);
+  if (!found) return bad_input("no key is named " + command.revoke + " in " + command.keys);
   std::error_code ignored;
   if (fs::is_directory(command.keys, ignored)) {  // its secret is of no use any more
     fs::remove(fs::path(command.keys) / command.revoke, ignored);
@@ -121,11 +118,11 @@ Result<> revoke(const KeysCommand& command) {
 Result<> add(const KeysCommand& command) {
   std::error_code error;
   if (!fs::is_directory(command.keys, error))
-    return bad(
+    return bad_input(
         "--add needs the folder that --split made, where the keys of all coordinators are; " +
         command.keys + " is none");
   if (role_of(command.add) != Role::kWorker)
-    return bad("--add makes a key of a worker, named worker-N, not of " + command.add);
+    return bad_input("--add makes a key of a worker, named worker-N, not of " + command.add);
   STARLING_TRY(files, lists_of(command));
   const KeyPair pair = make_key_pair(command.add);
   KeyRing whole;  // the new worker's file is cut out of it

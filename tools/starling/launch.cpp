@@ -35,10 +35,6 @@ constexpr std::uint32_t kSlurmNoticeS = 20;
 constexpr std::uint64_t kScriptStartMs = 86'400'000, kScriptCoordinatorMs = 900'000;
 constexpr std::uint32_t kCopied = 2;  // workers with which all state is there twice
 
-Error bad(std::string text) {
-  return Error(Code::kBadInput, std::move(text));
-}
-
 struct Engine {
   const char* name;
   Result<Launch> (*files)(const LaunchPlan&);
@@ -71,20 +67,20 @@ class Written {
     if (fs::create_directory(path, error)) {
       paths_.push_back(path);
     } else if (std::error_code ignored; !fs::is_directory(path, ignored)) {
-      return bad("cannot make the folder " + path.string() + ": " + error.message());
+      return bad_input("cannot make the folder " + path.string() + ": " + error.message());
     }
     return ok();
   }
 
   Result<> file(const fs::path& path, const std::string& text) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (fd < 0) return bad("cannot write " + path.string() + ": " + std::strerror(errno));
+    if (fd < 0) return bad_input("cannot write " + path.string() + ": " + std::strerror(errno));
     paths_.push_back(path);
     const bool whole = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
     const int error = errno;
     ::close(fd);
     if (whole) return ok();
-    return bad("cannot write " + path.string() + ": " + std::strerror(error));
+    return bad_input("cannot write " + path.string() + ": " + std::strerror(error));
   }
 
   Result<> keys(const fs::path& path, const KeyRing& ring, std::uint32_t workers,
@@ -119,12 +115,13 @@ Result<> check_options(const LaunchCommand& command) {
   for (const Own& own : all) {
     const bool ours = own.engine == command.engine;
     if (ours && own.needed && !own.given)
-      return bad(command.engine + " needs " + own.option + "; launch --help says what that is");
+      return bad_input(command.engine + " needs " + own.option +
+                       "; launch --help says what that is");
     if (own.given && std::ranges::none_of(all, [&](const Own& other) {
           return std::string_view(other.option) == own.option && other.engine == command.engine;
         }))
-      return bad(std::string(own.option) + " is an option of " + own.engine + ", and " +
-                 command.engine + " has none such");
+      return bad_input(std::string(own.option) + " is an option of " + own.engine + ", and " +
+                       command.engine + " has none such");
   }
   return ok();
 }
@@ -135,11 +132,13 @@ Result<> put_coordinators(const LaunchCommand& command, LaunchPlan& plan) {
   plan.coordinators = std::move(coordinators);
   for (const Address& at : plan.coordinators)
     if (at.port == 0 || means_everywhere(at.host))
-      return bad("--at says where workers reach the coordinators, expected a host and a port, is " +
-                 to_string(at));
+      return bad_input(
+          "--at says where workers reach the coordinators, expected a host and a port, is " +
+          to_string(at));
   for (auto at = plan.coordinators.begin(); at != plan.coordinators.end(); ++at)
     if (std::find(plan.coordinators.begin(), at, *at) != at)
-      return bad("--at names " + to_string(*at) + " twice, and one coordinator can listen there");
+      return bad_input("--at names " + to_string(*at) +
+                       " twice, and one coordinator can listen there");
   return ok();
 }
 
@@ -152,9 +151,9 @@ Result<std::string> in_pods(const char* key, const std::string& path, const Laun
   const fs::path folder = fs::weakly_canonical(file.parent_path(), error);
   const fs::path below = fs::weakly_canonical(path, error).lexically_relative(folder);
   if (error || below.empty() || *below.begin() == "..")
-    return bad(std::string(key) + " is " + path +
-               ", which pods do not have, expected a path below the folder of " +
-               file.filename().string() + ", " + folder.string());
+    return bad_input(std::string(key) + " is " + path +
+                     ", which pods do not have, expected a path below the folder of " +
+                     file.filename().string() + ", " + folder.string());
   return (fs::path(plan.folder) / below).lexically_normal().string();
 }
 
@@ -162,7 +161,7 @@ Result<std::string> in_pods(const char* key, const std::string& path, const Laun
 Result<> put_pods(const LaunchCommand& command, LaunchPlan& plan) {
   const std::size_t colon = command.volume.find(':');
   if (colon == std::string::npos)
-    return bad("--volume must be CLAIM:FOLDER, as training:/training, is " + command.volume);
+    return bad_input("--volume must be CLAIM:FOLDER, as training:/training, is " + command.volume);
   plan.claim = command.volume.substr(0, colon);
   plan.folder = fs::path(command.volume.substr(colon + 1)).lexically_normal();
   if (plan.folder.size() > 1 && plan.folder.back() == '/') plan.folder.pop_back();
@@ -182,9 +181,10 @@ Result<> put_pods(const LaunchCommand& command, LaunchPlan& plan) {
       *path = std::move(there);
     }
   if (!command.data.empty()) {
-    if (plan.job.data.path.empty()) return bad("--data says where data lie, and the job has none");
+    if (plan.job.data.path.empty())
+      return bad_input("--data says where data lie, and the job has none");
     if (command.data.front() != '/')
-      return bad("--data must be an absolute path, as pods have it, is " + command.data);
+      return bad_input("--data must be an absolute path, as pods have it, is " + command.data);
     plan.job.data.path = command.data;
   }
   plan.coordinators =
@@ -236,8 +236,8 @@ Result<LaunchPlan> plan_of(const LaunchCommand& command) {
   plan.workers = command.workers;
   plan.min_workers = command.min_workers ? command.min_workers : std::min(kCopied, command.workers);
   if (plan.min_workers > plan.workers)
-    return bad("--min-workers " + std::to_string(plan.min_workers) +
-               " is more than all workers, --workers " + std::to_string(plan.workers));
+    return bad_input("--min-workers " + std::to_string(plan.min_workers) +
+                     " is more than all workers, --workers " + std::to_string(plan.workers));
   plan.threads = command.threads;
   if (command.notice_s != 0)
     plan.notice_s = command.notice_s;
@@ -269,20 +269,21 @@ Result<KeyRing> keys_of(const LaunchCommand& command, const LaunchPlan& plan) {
   const std::size_t coordinators = plan.coordinators.size();
   if (command.keys.empty()) {
     if (coordinators != 1 && coordinators != 3 && coordinators != 5)
-      return bad("a job has 1, 3 or 5 coordinators, and --at names " +
-                 std::to_string(coordinators));
+      return bad_input("a job has 1, 3 or 5 coordinators, and --at names " +
+                       std::to_string(coordinators));
     return KeyRing::generate(coordinators, keys_for(plan.workers));
   }
   STARLING_TRY(ring, KeyRing::load(command.keys));
   const auto secrets = std::ranges::count_if(
       ring.numbered("coordinator"), [](const KeyPair& pair) { return !pair.secret_key.empty(); });
   if (static_cast<std::size_t>(secrets) != coordinators)
-    return bad("--keys has secret keys of " + std::to_string(secrets) + " coordinators, expected " +
-               std::to_string(coordinators) + "; " + command.keys);
+    return bad_input("--keys has secret keys of " + std::to_string(secrets) +
+                     " coordinators, expected " + std::to_string(coordinators) + "; " +
+                     command.keys);
   if (tokens_of(ring) < plan.workers)
-    return bad("--keys has no secret key of worker-" + std::to_string(tokens_of(ring)) +
-               ", expected those of " + std::to_string(plan.workers) + " workers, from 0 on; " +
-               command.keys);
+    return bad_input("--keys has no secret key of worker-" + std::to_string(tokens_of(ring)) +
+                     ", expected those of " + std::to_string(plan.workers) +
+                     " workers, from 0 on; " + command.keys);
   return ring;
 }
 
@@ -293,17 +294,18 @@ Result<> type(const std::string& line, const fs::path& folder) {
   const std::string there = "cd " + shell_word(fs::absolute(folder).string()) + " && " + line;
   const int status = std::system(there.c_str());
   if (status == 0) return ok();
-  return bad(line + " has failed" +
-             (WIFEXITED(status) ? ", exit code " + std::to_string(WEXITSTATUS(status)) : "") +
-             "; the files are in " + folder.string());
+  return bad_input(line + " has failed" +
+                   (WIFEXITED(status) ? ", exit code " + std::to_string(WEXITSTATUS(status)) : "") +
+                   "; the files are in " + folder.string());
 }
 
 Result<> check_submit(const Launch& launch) {
   if (launch.start.empty())
-    return bad("--submit begins nothing on other machines; README.md of the folder says how to");
+    return bad_input(
+        "--submit begins nothing on other machines; README.md of the folder says how to");
   const std::string tool = launch.start.front().substr(0, launch.start.front().find(' '));
   if (std::system(("command -v " + tool + " > /dev/null").c_str()) == 0) return ok();
-  return bad("--submit needs " + tool + ", which is not on the PATH of this machine");
+  return bad_input("--submit needs " + tool + ", which is not on the PATH of this machine");
 }
 
 Result<> carry_out(const LaunchCommand& command) {
@@ -324,8 +326,8 @@ Result<> carry_out(const LaunchCommand& command) {
   std::error_code error;
   for (const fs::path& path : wanted)
     if (fs::exists(fs::symlink_status(path, error)))
-      return bad(path.string() +
-                 " is there already, expected a folder without one; --out names another");
+      return bad_input(path.string() +
+                       " is there already, expected a folder without one; --out names another");
 
   Written written;
   STARLING_TRY(written.folder(out));

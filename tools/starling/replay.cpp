@@ -22,17 +22,13 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kWorkersMax = 64;      // of `starling run`
-constexpr std::uint64_t kPaceSteps = 14;     // the first two of these are not measured
-constexpr double kMoreSteps = 1.25;          // than the nodes can do as measured: a machine may
-                                             // be that much faster later
-constexpr std::uint64_t kStart_ms = 180000;  // for many processes on few cores to join
-constexpr milliseconds kPoll{20};            // many processes are looked at on few cores
+constexpr std::size_t kWorkersMax = 64;         // of `starling run`
+constexpr std::uint64_t kReplayPaceSteps = 14;  // the first two of these are not measured
+constexpr double kMoreSteps = 1.25;             // than the nodes can do as measured: a machine may
+                                                // be that much faster later
+constexpr std::uint64_t kStart_ms = 180000;     // for many processes on few cores to join
+constexpr milliseconds kReplayPoll{20};         // many processes are looked at on few cores
 constexpr double kTraces_s = 2;
-
-Error bad(std::string text) {
-  return Error(Code::kBadInput, std::move(text));
-}
 
 void say(const std::string& line) {
   std::printf("%s\n", line.c_str());
@@ -73,7 +69,7 @@ class ReplayRun {
     if (command_.micro_batches) job_.micro_batches = *command_.micro_batches;
     if (command_.compute_ms) {
       auto* synthetic = std::get_if<SyntheticSpec>(&job_.model);
-      if (!synthetic) return bad("--compute-ms is for a synthetic model, this is another");
+      if (!synthetic) return bad_input("--compute-ms is for a synthetic model, this is another");
       synthetic->compute_ms = *command_.compute_ms;
     }
     // The runs differ in their steps; the learning rate of a step must not.
@@ -96,20 +92,20 @@ class ReplayRun {
       stretch.to_ms = static_cast<std::uint64_t>(std::llround(1000 * to));
     }
     if (stretch.from_ms >= stretch.to_ms || stretch.to_ms > trace.end_ms())
-      return bad("--from must be before --to, and --to at most the trace's end, " +
-                 std::to_string(trace.end_ms() / 1000) + " s");
+      return bad_input("--from must be before --to, and --to at most the trace's end, " +
+                       std::to_string(trace.end_ms() / 1000) + " s");
     stretch.speedup = command_.speedup;
     STARLING_TRY(notice, seconds_of("--notice", command_.notice));
-    if (notice == 0) return bad("--notice must be more than 0; --unannounced gives none");
+    if (notice == 0) return bad_input("--notice must be more than 0; --unannounced gives none");
     stretch.notice_s = notice;
     if (command_.unannounced) stretch.notice_s.reset();
     report_.workers_most = trace.most(stretch.from_ms, stretch.to_ms);
     if (report_.workers_most > kWorkersMax)
-      return bad("the trace has up to " + std::to_string(report_.workers_most) +
-                 " nodes at once, at most " + std::to_string(kWorkersMax) +
-                 " workers run here; expected --scale " +
-                 std::to_string((report_.workers_most + kWorkersMax - 1) / kWorkersMax) +
-                 " or more");
+      return bad_input("the trace has up to " + std::to_string(report_.workers_most) +
+                       " nodes at once, at most " + std::to_string(kWorkersMax) +
+                       " workers run here; expected --scale " +
+                       std::to_string((report_.workers_most + kWorkersMax - 1) / kWorkersMax) +
+                       " or more");
     STARLING_TRY(plan, replay::plan_of(trace, stretch));
     plan_ = std::move(plan);
     plan_.threads = command_.threads;
@@ -148,7 +144,7 @@ class ReplayRun {
     if (report_.stretch.notice_s)
       options.disturber.notice_s = *report_.stretch.notice_s / report_.stretch.speedup;
     options.strangers = false;
-    options.poll = kPoll;
+    options.poll = kReplayPoll;
     options.traces_s = kTraces_s;
     options.log = command_.log;
     return options;
@@ -171,7 +167,7 @@ class ReplayRun {
       auto options = stage_options();
       options.plan.workers = static_cast<std::uint32_t>(workers);
       chaos::Stage stage(std::move(options), say);
-      auto story = stage.quiet("pace-" + std::to_string(int(workers)) + when, kPaceSteps);
+      auto story = stage.quiet("pace-" + std::to_string(int(workers)) + when, kReplayPaceSteps);
       STARLING_TRY(ended, ended_by_signal(stage, story));
       if (ended != 0) return ended;
       const auto& steps = story.value().step_lines;
@@ -191,7 +187,8 @@ class ReplayRun {
     const double most =
         judge::possible(report_.nodes, report_.before, 0, report_.stretch.seconds());
     plan_.steps = command_.steps.value_or(
-        kPaceSteps + static_cast<std::uint64_t>(std::ceil(kMoreSteps * most / job_.micro_batches)));
+        kReplayPaceSteps +
+        static_cast<std::uint64_t>(std::ceil(kMoreSteps * most / job_.micro_batches)));
     say("replay: " + std::to_string(plan_.steps) + " steps");
   }
 

@@ -31,12 +31,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPoll{50};
+constexpr milliseconds kRunPoll{50};
 constexpr milliseconds kSignalGrace{3000};      // after an order to end, before the rest is killed
 constexpr milliseconds kEndCommitted{3000};     // for the coordinators to commit the run's end
 constexpr milliseconds kLastCheckpoint{25000};  // Slurm and Kubernetes kill 30 s after SIGTERM
-constexpr milliseconds kAskAgain{1000}, kEndAgain{200};
-constexpr milliseconds kSameSignal{300};
+constexpr milliseconds kTellAgain{1000}, kEndAgain{200};
+constexpr milliseconds kRunSameSignal{300};
 constexpr milliseconds kEndGrace{60000};   // after the job's end: the model is being saved
 constexpr milliseconds kStartFailed{500};  // a coordinator may have told the end and its reason
 constexpr milliseconds kLastWord{2000};    // for coordinators, when all workers have ended
@@ -199,7 +199,7 @@ class Run {
 
   // Shows what happens next, and keeps the events that decide how to go on.
   Result<> look() {
-    STARLING_TRY(events, coordinators_->wait(kPoll));
+    STARLING_TRY(events, coordinators_->wait(kRunPoll));
     for (const Event& event : events) {
       spectator_.show(event);
       workers_.told(event);
@@ -267,14 +267,14 @@ class Run {
     const std::optional<Version> before = checkpoint_;
     std::optional<Clock::time_point> told_at;
     while (Clock::now() - asked_at < kLastCheckpoint && !workers_.none()) {
-      if (!told_at || Clock::now() - *told_at > kAskAgain) {
+      if (!told_at || Clock::now() - *told_at > kTellAgain) {
         coordinators_->ask_checkpoint();
         told_at = Clock::now();
       }
       STARLING_TRY(look());
       if (over() || checkpoint_ != before) return ok();
       // The same signal may come twice, to the process and to its group.
-      if (pending_signal() != 0 && Clock::now() - asked_at > kSameSignal) return ok();
+      if (pending_signal() != 0 && Clock::now() - asked_at > kRunSameSignal) return ok();
       STARLING_TRY(stuck, look_after_children(/*again=*/false));
       if (stuck) return ok();
     }
@@ -406,7 +406,7 @@ class Run {
   void linger(bool others_go_on) {
     const auto until = Clock::now() + kLastWord;
     while (Clock::now() < until && pending_signal() == 0 && (others_go_on || keys_in_use()))
-      if (auto seen = coordinators_->wait(kPoll); !seen) return;
+      if (auto seen = coordinators_->wait(kRunPoll); !seen) return;
   }
 
   bool keys_in_use() const {

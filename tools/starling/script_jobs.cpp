@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "core/base/signals.h"
+#include "core/base/system_error.h"
 
 namespace starling::tools {
 
@@ -104,8 +105,7 @@ Result<> ScriptJobs::take(std::string& path) {
   if (!fs::is_regular_file(path, error))
     return Error(Code::kBadInput, "no such script; reading " + path);
   const int fd = ::memfd_create("starling-job", MFD_CLOEXEC);
-  if (fd < 0)
-    return Error(Code::kUnavailable, std::string("no memory for a job: ") + std::strerror(errno));
+  if (fd < 0) return unavailable("no memory for a job");
   files_.push_back(fd);
   // Processes of ours must find the file, too.
   const std::string file = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd);
@@ -118,8 +118,7 @@ Result<> ScriptJobs::take(std::string& path) {
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   LastLine errors;
-  if (!errors.open())
-    return Error(Code::kUnavailable, std::string("cannot make a pipe: ") + std::strerror(errno));
+  if (!errors.open()) return unavailable("cannot make a pipe");
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, errors.end_of_script(), STDERR_FILENO);

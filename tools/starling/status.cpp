@@ -20,11 +20,11 @@
 #include "actors/notices/http.h"
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
+#include "core/base/fd.h"
 #include "core/observe/event_reader.h"
 #include "core/observe/metrics.h"
 #include "core/observe/progress.h"
 #include "core/observe/run_status.h"
-#include "tools/processes/fd.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 

@@ -38,6 +38,7 @@
 #include "tools/starling/group.h"
 #include "tools/starling/memory.h"
 #include "tools/starling/model_file.h"
+#include "tools/starling/prepared_run.h"
 #include "tools/starling/run_place.h"
 #include "tools/starling/spectator.h"
 #include "tools/starling/watchdog.h"
@@ -49,8 +50,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kReadFirst{2000};  // of reading data before a worker joins
-constexpr const char* kModel = "model.safetensors";
+constexpr milliseconds kReadFirst{2000};        // of reading data before a worker joins
 constexpr std::chrono::seconds kThreadsEnd{5};  // for threads of a life that is over
 
 struct Life {
@@ -65,7 +65,7 @@ Result<std::unique_ptr<actors::NoticeWatch>> cloud_watch(const WorkerCommand& co
   std::optional<actors::Cloud> cloud;
   if (command.notices.cloud == "auto") cloud = actors::cloud_here();
   for (const auto named : {actors::Cloud::kAws, actors::Cloud::kGcp, actors::Cloud::kAzure})
-    if (command.notices.cloud == actors::to_string(named)) cloud = named;
+    if (command.notices.cloud == actors::name_of(named)) cloud = named;
   if (!cloud) return std::unique_ptr<actors::NoticeWatch>();
   return actors::NoticeWatch::make(*cloud, command.notices.metadata, log);
 }
@@ -387,7 +387,7 @@ Result<Door> door_of(const WorkerCommand& command) {
 Result<Life> prepare(const WorkerCommand& command, const Door& door) {
   Life life;
   life.command = command;
-  if (command.save.empty() && !command.quiet) life.command.save = kModel;
+  if (command.save.empty() && !command.quiet) life.command.save = kModelFile;
   if (command.save == "none") life.command.save.clear();
   if (!command.job.empty()) {
     STARLING_TRY(job, load_job(command.job));

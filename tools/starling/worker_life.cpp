@@ -18,9 +18,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPoll{50};
+constexpr milliseconds kWorkerPoll{50};
 // A terminal or a process group may send a signal to both worker and guard, which passes it on.
-constexpr milliseconds kSameSignal{500};
+constexpr milliseconds kWorkerSameSignal{500};
 
 }  // namespace
 
@@ -43,7 +43,7 @@ int wait_for_end(WorkerInbox& inbox, const caf::actor& worker, const WorkerComma
   std::optional<Clock::time_point> leaving;
   bool done = false;
   while (!done) {
-    if (const auto word = inbox.take(kPoll)) {
+    if (const auto word = inbox.take(kWorkerPoll)) {
       done = true;
       if (const auto* end = std::get_if<actors::WorkerOver>(&*word)) {
         over = *end;
@@ -57,7 +57,7 @@ int wait_for_end(WorkerInbox& inbox, const caf::actor& worker, const WorkerComma
       manager.status(service_status(step->version + 1, job.steps, step->world));
     }
     const Asked asked = done ? Asked{} : asked_by_signal(command);
-    const bool again = asked.leaves && leaving && Clock::now() - *leaving > kSameSignal;
+    const bool again = asked.leaves && leaving && Clock::now() - *leaving > kWorkerSameSignal;
     if (asked.ends || (again && !command.child)) {
       caf::anon_send_exit(worker, caf::exit_reason::user_shutdown);
       return kExitSignal + asked.signal;

@@ -14,7 +14,7 @@ constexpr std::uint32_t kAtLeast = 2;           // workers of a fault
 constexpr std::size_t kWorkers = kAtLeast + 1;  // members that a fault needs: one hears all others
 
 // Most faults last longer than a lease, some are shorter.
-void draw(Fault& fault, Numbers& numbers, double lease_s) {
+void draw_apart(Fault& fault, Numbers& numbers, double lease_s) {
   fault.count = kAtLeast;
   fault.for_s = numbers.seconds(0.5 * lease_s, 4 * lease_s);
 }
@@ -34,7 +34,7 @@ struct Set {
   }
 };
 
-void heal(Disturbance& it, const Set& set) {
+void mend_set(Disturbance& it, const Set& set) {
   DisturbedRun& run = it.run();
   it.lasts_until(run.now);
   if (set.witness.tight && !set.any_taken())
@@ -53,7 +53,7 @@ void heal(Disturbance& it, const Set& set) {
   for (const Linked& worker : set.workers) expect_back(it, worker);
 }
 
-void begin(Disturbance& it) {
+void begin_apart(Disturbance& it) {
   DisturbedRun& run = it.run();
   if (run.calls.links && run.calls.links->some_are_apart())
     return it.hold_back("other workers are apart");
@@ -73,7 +73,7 @@ void begin(Disturbance& it) {
   set.witness = run.calls.links->set_apart(set.names);
   it.expect(for_s + kSoon_s, set.witness.what,
             [set] { return set.witness.seen() || set.any_taken(); });
-  it.later(for_s, [&it, set] { heal(it, set); });
+  it.later(for_s, [&it, set] { mend_set(it, set); });
 }
 
 }  // namespace
@@ -82,9 +82,9 @@ constinit const FaultKind faults::kApart{
     .word = "apart",
     .keys = {.for_s = true, .count_min = kAtLeast},
     .link = FaultKind::Link::kApart,
-    .draw = draw,
+    .draw = draw_apart,
     .impossible = impossible,
-    .begin = begin,
+    .begin = begin_apart,
     .end = mend_all,
     .shown = {.style = "slow", .meaning = "apart"},
 };

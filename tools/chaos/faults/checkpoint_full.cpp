@@ -7,11 +7,11 @@
 namespace starling::chaos {
 namespace {
 
-constexpr double kLook_s = 0.01;  // between two looks at the outcome
+constexpr double kCheckpointLook_s = 0.01;  // between two looks at the outcome
 // Limit for a checkpoint to be due, which depends on steps, and these on all other faults.
 constexpr double kCheckpoint_s = 600;
 
-void draw(Fault& fault, Numbers& numbers, double) {
+void draw_checkpoint_full(Fault& fault, Numbers& numbers, double) {
   fault.for_s = numbers.seconds(0.5, 3);
 }
 
@@ -38,20 +38,20 @@ void give_back(Player& player) {
 }
 
 // Ends the fault when its time is over and a checkpoint was due.
-void keep_full(Disturbance& it, const Full& full) {
+void keep_checkpoint_full(Disturbance& it, const Full& full) {
   const DisturbedRun& run = it.run();
   const double t = it.deed().t;
   it.lasts_until(run.now);
   const bool tried = over(run.story, full) && run.now >= t + it.fault().for_s;
   if (!tried && run.now <= t + kCheckpoint_s)
-    return it.later(kLook_s, [&it, full] { keep_full(it, full); });
+    return it.later(kCheckpointLook_s, [&it, full] { keep_checkpoint_full(it, full); });
   if (full.player->full == full.pid) give_back(*full.player);
   it.expect(
       kEpoch_s, "steps are committed after that",
       [&run, steps = run.story.step_lines.size()] { return run.story.step_lines.size() > steps; });
 }
 
-void begin(Disturbance& it) {
+void begin_checkpoint_full(Disturbance& it) {
   DisturbedRun& run = it.run();
   if (!run.options.checkpoints) return it.hold_back("the job writes no checkpoints");
   const auto chosen = it.choose(run.cast.members());
@@ -63,11 +63,11 @@ void begin(Disturbance& it) {
     let_write_files(full.pid, false);
     it.expect(kCheckpoint_s, "a checkpoint is given up for " + player->name,
               [&run, full] { return over(run.story, full); });
-    keep_full(it, full);
+    keep_checkpoint_full(it, full);
   }
 }
 
-void end(Disturbance& it) {
+void end_checkpoint_full(Disturbance& it) {
   for (const judge::Target& target : it.deed().targets)
     if (Player* player = it.run().cast.find(target.name); player && player->full == target.pid)
       give_back(*player);
@@ -78,13 +78,13 @@ void end(Disturbance& it) {
 constinit const FaultKind faults::kCheckpointFull{
     .word = "checkpoint-full",
     .keys = {.for_s = true},
-    .draw = draw,
+    .draw = draw_checkpoint_full,
     .impossible =
         [](const Beginning& run) {
           return std::string(run.checkpoints ? "" : "the job writes no checkpoints");
         },
-    .begin = begin,
-    .end = end,
+    .begin = begin_checkpoint_full,
+    .end = end_checkpoint_full,
     .judged = {.forces_epochs = false},
     .shown = {.style = "stopped", .meaning = "without space"},
 };

@@ -8,7 +8,7 @@
 namespace starling::chaos {
 namespace {
 
-void begin(Disturbance& it) {
+void begin_coordinator_kill(Disturbance& it) {
   const auto there = whole_coordinators(it);
   if (there.empty()) return;
   const judge::Target target = it.pick(there).front();
@@ -24,7 +24,7 @@ constinit const FaultKind faults::kCoordinatorKill{
     .word = "coordinator-kill",
     .keys = {.count = false},
     .impossible = too_few_coordinators,
-    .begin = begin,
+    .begin = begin_coordinator_kill,
     .shown = {.style = "hurt", .sign = "x", .meaning = "killed", .on_coordinators = true},
 };
 

@@ -40,7 +40,7 @@ void flip(Disturbance& it, const Player* player, int more) {
   links.flip(name);
 }
 
-void begin(Disturbance& it) {
+void begin_corrupt(Disturbance& it) {
   if (it.run().cast.members().size() < 2) return it.hold_back("there is no bulk connection");
   const auto chosen = with_whole_links(it);
   if (chosen.empty()) return;
@@ -53,7 +53,7 @@ void begin(Disturbance& it) {
 constinit const FaultKind faults::kCorrupt{
     .word = "corrupt",
     .link = FaultKind::Link::kFlip,
-    .begin = begin,
+    .begin = begin_corrupt,
     .shown = {.style = "hurt", .sign = "~", .meaning = "a bit flipped"},
 };
 

@@ -12,15 +12,15 @@
 namespace starling::chaos {
 namespace {
 
-constexpr double kLook_s = 0.01;  // between two looks at the outcome
+constexpr double kDiskLook_s = 0.01;  // between two looks at the outcome
 
-void draw(Fault& fault, Numbers& numbers, double) {
+void draw_disk_full(Fault& fault, Numbers& numbers, double) {
   fault.for_s = numbers.seconds(0.5, 3);
 }
 
 // A process that takes a coordinator's place finds the disk full, too. When
 // the time is over and each has had something to write, there is space again.
-void keep_full(Disturbance& it, int guest) {
+void keep_disk_full(Disturbance& it, int guest) {
   DisturbedRun& run = it.run();
   const judge::Deed& deed = it.deed();
   auto& full = run.full_coordinators;
@@ -36,7 +36,7 @@ void keep_full(Disturbance& it, int guest) {
     if (let_write_files(coordinator.pid, over) && !over) full.insert(coordinator.pid);
   }
   it.lasts_until(run.now);
-  if (!over) return it.later(kLook_s, [&it, guest] { keep_full(it, guest); });
+  if (!over) return it.later(kDiskLook_s, [&it, guest] { keep_disk_full(it, guest); });
   full.clear();
   it.say("  there is space again");
   for (const judge::Target& target : deed.targets) expect_again(it, target);
@@ -46,7 +46,7 @@ void keep_full(Disturbance& it, int guest) {
   ::kill(player->guard, SIGTERM);
 }
 
-void begin(Disturbance& it) {
+void begin_disk_full(Disturbance& it) {
   DisturbedRun& run = it.run();
   const auto there = whole_coordinators(it);
   if (there.empty()) return;
@@ -62,10 +62,10 @@ void begin(Disturbance& it) {
     it.expect(kJoin_s, target.name + " has said that it cannot write its log",
               [&run, log, before = run.calls.said(log)] { return run.calls.said(log) > before; });
   }
-  keep_full(it, guest->guard);
+  keep_disk_full(it, guest->guard);
 }
 
-void end(Disturbance& it) {
+void end_disk_full(Disturbance& it) {
   for (const int pid : it.run().full_coordinators) let_write_files(pid, true);
 }
 
@@ -74,10 +74,10 @@ void end(Disturbance& it) {
 constinit const FaultKind faults::kDiskFull{
     .word = "disk-full",
     .keys = {.for_s = true},
-    .draw = draw,
+    .draw = draw_disk_full,
     .impossible = too_few_coordinators,
-    .begin = begin,
-    .end = end,
+    .begin = begin_disk_full,
+    .end = end_disk_full,
     .shown = {.style = "stopped", .meaning = "without space", .on_coordinators = true},
 };
 

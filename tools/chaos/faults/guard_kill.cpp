@@ -36,7 +36,7 @@ void expect_to_live(Disturbance& it, const judge::Target& worker) {
   });
 }
 
-void begin(Disturbance& it) {
+void begin_guard_kill(Disturbance& it) {
   auto guarded = it.run().cast.members();
   std::erase_if(guarded, [](const Player* player) { return player->guard == 0; });
   const auto chosen = it.choose(guarded);
@@ -58,7 +58,7 @@ void begin(Disturbance& it) {
 
 constinit const FaultKind faults::kGuardKill{
     .word = "guard-kill",
-    .begin = begin,
+    .begin = begin_guard_kill,
     .judged = {.takes_guard = true},
     .shown = {.style = "hurt", .sign = "g", .meaning = "guard killed"},
 };

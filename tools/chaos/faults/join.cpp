@@ -5,7 +5,7 @@
 namespace starling::chaos {
 namespace {
 
-void begin(Disturbance& it) {
+void begin_join(Disturbance& it) {
   DisturbedRun& run = it.run();
   const Fault& fault = it.fault();
   if (run.cast.living() + fault.count > run.options.workers_max)
@@ -41,7 +41,7 @@ constinit const FaultKind faults::kJoin{
     .word = "join",
     .keys = {.nodes = true},
     .usual = true,
-    .begin = begin,
+    .begin = begin_join,
     .judged = {.forces_epochs = false, .announced = true},
     .shown = {.style = "kind", .sign = "+", .meaning = "joined"},
 };

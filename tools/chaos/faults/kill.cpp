@@ -6,11 +6,11 @@
 namespace starling::chaos {
 namespace {
 
-void draw(Fault& fault, Numbers& numbers, double) {
+void draw_kill(Fault& fault, Numbers& numbers, double) {
   fault.back_s = numbers.seconds(0.3, 3);
 }
 
-void begin(Disturbance& it) {
+void begin_kill(Disturbance& it) {
   const DisturbedRun& run = it.run();
   const auto chosen = to_be_gone(it);
   if (chosen.empty()) return;
@@ -35,10 +35,10 @@ constinit const FaultKind faults::kKill{
     .keys = {.nodes = true, .back_s = true},
     .usual = true,
     .attached = true,
-    .draw = draw,
+    .draw = draw_kill,
     .impossible =
         [](const Beginning& run) { return run.last_copies ? std::string() : too_few_workers(run); },
-    .begin = begin,
+    .begin = begin_kill,
     .judged = {.takes = true, .timed = true},
     .shown = {.style = "hurt", .sign = "x", .meaning = "killed"},
 };

@@ -9,7 +9,7 @@
 namespace starling::chaos {
 namespace {
 
-void draw(Fault& fault, Numbers& numbers, double) {
+void draw_leave(Fault& fault, Numbers& numbers, double) {
   fault.back_s = numbers.seconds(0.3, 3);
 }
 
@@ -26,7 +26,7 @@ void take_away(Disturbance& it) {
   }
 }
 
-void begin(Disturbance& it) {
+void begin_leave(Disturbance& it) {
   const DisturbedRun& run = it.run();
   const auto chosen = to_be_gone(it);
   if (chosen.empty()) return;
@@ -55,9 +55,9 @@ constinit const FaultKind faults::kLeave{
     .keys = {.nodes = true, .for_s = true, .back_s = true},
     .usual = true,
     .attached = true,
-    .draw = draw,
+    .draw = draw_leave,
     .impossible = too_few_workers,
-    .begin = begin,
+    .begin = begin_leave,
     .judged = {.takes = true, .forces_epochs = false, .announced = true},
     .shown = {.style = "kind", .sign = "-", .meaning = "told to leave"},
 };

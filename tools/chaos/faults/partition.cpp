@@ -8,7 +8,7 @@ namespace starling::chaos {
 namespace {
 
 // Draws for_s so that most workers are left out, and some are back in time.
-void draw(Fault& fault, Numbers& numbers, double lease_s) {
+void draw_partition(Fault& fault, Numbers& numbers, double lease_s) {
   fault.for_s = numbers.seconds(0.5 * lease_s, 4 * lease_s);
 }
 
@@ -17,7 +17,7 @@ struct Cut {
   Witness witness;
 };
 
-void heal(Disturbance& it, const Cut& cut) {
+void mend_cut(Disturbance& it, const Cut& cut) {
   DisturbedRun& run = it.run();
   Player& player = *cut.worker.player;
   it.lasts_until(run.now);
@@ -28,7 +28,7 @@ void heal(Disturbance& it, const Cut& cut) {
   expect_back(it, cut.worker);
 }
 
-void begin(Disturbance& it) {
+void begin_partition(Disturbance& it) {
   const auto chosen = with_whole_links(it);
   if (chosen.empty()) return;
   DisturbedRun& run = it.run();
@@ -40,7 +40,7 @@ void begin(Disturbance& it) {
     const Cut cut{linked(run, player), run.calls.links->cut(player->name)};
     it.expect(for_s + kSoon_s, cut.witness.what,
               [cut, player] { return cut.witness.seen() || taken(*player); });
-    it.later(for_s, [&it, cut] { heal(it, cut); });
+    it.later(for_s, [&it, cut] { mend_cut(it, cut); });
   }
 }
 
@@ -50,8 +50,8 @@ constinit const FaultKind faults::kPartition{
     .word = "partition",
     .keys = {.for_s = true},
     .link = FaultKind::Link::kCut,
-    .draw = draw,
-    .begin = begin,
+    .draw = draw_partition,
+    .begin = begin_partition,
     .end = mend_all,
     .judged = {.silences = true},
     .shown = {.style = "stopped", .meaning = "cut off"},

@@ -11,7 +11,7 @@
 namespace starling::chaos {
 namespace {
 
-void draw(Fault& fault, Numbers& numbers, double) {
+void draw_slow(Fault& fault, Numbers& numbers, double) {
   fault.for_s = numbers.seconds(0.5, 4);
   fault.share = Numbers::round(0.2 + 0.7 * numbers.uniform());
 }
@@ -37,7 +37,7 @@ void pulse(Disturbance& it, const judge::Target& target, int seen) {
   });
 }
 
-void begin(Disturbance& it) {
+void begin_slow(Disturbance& it) {
   const auto chosen = it.choose(it.run().cast.members());
   if (chosen.empty()) return;
   const Fault& fault = it.fault();
@@ -53,8 +53,8 @@ void begin(Disturbance& it) {
 constinit const FaultKind faults::kSlow{
     .word = "slow",
     .keys = {.for_s = true, .share = true},
-    .draw = draw,
-    .begin = begin,
+    .draw = draw_slow,
+    .begin = begin_slow,
     .end = let_go_on,
     .shown = {.style = "slow", .meaning = "slow"},
 };

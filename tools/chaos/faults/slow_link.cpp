@@ -9,12 +9,12 @@
 namespace starling::chaos {
 namespace {
 
-void draw(Fault& fault, Numbers& numbers, double) {
+void draw_slow_link(Fault& fault, Numbers& numbers, double) {
   fault.for_s = numbers.seconds(0.5, 4);
   fault.delay_s = numbers.seconds(0.001, 0.05);
 }
 
-void begin(Disturbance& it) {
+void begin_slow_link(Disturbance& it) {
   const auto chosen = with_whole_links(it);
   if (chosen.empty()) return;
   DisturbedRun& run = it.run();
@@ -42,8 +42,8 @@ constinit const FaultKind faults::kSlowLink{
     .word = "slow-link",
     .keys = {.for_s = true, .delay_s = true},
     .link = FaultKind::Link::kDelay,
-    .draw = draw,
-    .begin = begin,
+    .draw = draw_slow_link,
+    .begin = begin_slow_link,
     .end = mend_all,
     .shown = {.style = "slow", .meaning = "late"},
 };

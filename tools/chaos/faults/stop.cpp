@@ -12,7 +12,7 @@ namespace starling::chaos {
 namespace {
 
 // Draws for_s, from a hiccup to an eviction.
-void draw(Fault& fault, Numbers& numbers, double lease_s) {
+void draw_stop(Fault& fault, Numbers& numbers, double lease_s) {
   fault.for_s = numbers.seconds(0.05 * lease_s, 3 * lease_s);
 }
 
@@ -30,7 +30,7 @@ void wake(Disturbance& it, const judge::Target& target, const std::function<bool
             [pid = target.pid] { return !stopped(pid); });
 }
 
-void begin(Disturbance& it) {
+void begin_stop(Disturbance& it) {
   DisturbedRun& run = it.run();
   const auto chosen = it.choose(run.cast.members());
   if (chosen.empty()) return;
@@ -61,10 +61,10 @@ constinit const FaultKind faults::kStop{
     .keys = {.for_s = true},
     .usual = true,
     .attached = true,
-    .draw = draw,
+    .draw = draw_stop,
     .impossible =
         [](const Beginning& run) { return run.all_awake ? too_few_workers(run) : std::string(); },
-    .begin = begin,
+    .begin = begin_stop,
     .end = let_go_on,
     .judged = {.silences = true},
     .shown = {.style = "stopped", .meaning = "stopped"},

@@ -1,7 +1,6 @@
 #include "tools/judge/audit/difference.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdio>
 #include <map>
 
@@ -81,10 +80,6 @@ std::string exact(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.17g", value);
   return text;
-}
-
-bool same_bits(double a, double b) {
-  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
 std::optional<Difference> metric_difference(Version version, const std::string& what,

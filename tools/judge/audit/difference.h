@@ -2,6 +2,7 @@
 // A Comparison says where two runs of one job part: the first version
 // at which loss, norm or digest are not the same bits (P1). Pure.
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,6 +21,10 @@ struct Difference {
 // Lists what differs in job and data of two runs, so that steps that both have may differ
 // too; empty: no difference. The length of a job is no difference, that of its schedule is.
 std::vector<std::string> other_job(const StartFact& a, const StartFact& b);
+
+inline bool same_bits(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
 
 struct Comparison {
   // The differences of job and data that forbid a comparison. Empty: the two can be compared.

@@ -1,20 +1,16 @@
 #include "tools/judge/audit/promises.h"
 
 #include <algorithm>
-#include <bit>
 #include <map>
 
 #include "tools/judge/audit/case.h"
+#include "tools/judge/audit/difference.h"
 
 namespace starling::audit {
 namespace {
 
 using judge::Finding;
 using judge::Verdict;
-
-bool same_bits(double a, double b) {
-  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
-}
 
 // ---- P1 ---------------------------------------------------------------------------------------
 
