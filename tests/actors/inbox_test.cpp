@@ -36,14 +36,14 @@ WorkerOver over_with(int code) {
   return over;
 }
 
-struct Rig {
+struct InboxRig {
   caf::actor_system_config config = make_system_config();
   caf::actor_system system{config};
   ThreadInbox<WorkerOver> inbox{system};
 };
 
 TEST_CASE("inbox: words come in their order, and the end of who is watched after them") {
-  Rig rig;
+  InboxRig rig;
   const caf::actor speaker =
       rig.system.spawn([to = rig.inbox.address()](caf::event_based_actor* self) -> caf::behavior {
         return {[=](int code) {
@@ -68,7 +68,7 @@ TEST_CASE("inbox: words come in their order, and the end of who is watched after
 
 // A wait by the system clock that begins while that is ten minutes ahead would take ten minutes.
 TEST_CASE("inbox: a wall clock that is set back during a wait makes it no longer") {
-  Rig rig;
+  InboxRig rig;
   ahead_s = 600;
   std::thread sets_back([] {
     std::this_thread::sleep_for(milliseconds(20));

@@ -46,8 +46,8 @@ elastic::coordinator_command::Persist entry(std::uint64_t index) {
   return order;
 }
 
-struct Rig {
-  Rig() {
+struct JournalRig {
+  JournalRig() {
     auto log = RaftLog::open_on(std::make_unique<File>(disk), JobId{}, 0).value();
     journal = std::make_unique<Journal>(std::move(log), [this](Result<> saved) {
       const std::lock_guard lock(mutex);
@@ -69,7 +69,7 @@ struct Rig {
 };
 
 TEST_CASE("journal: it answers when what was asked for is on the disk, or cannot be") {
-  Rig rig;
+  JournalRig rig;
   rig.journal->save(entry(1));
   CHECK(rig.answer(1).empty());
   rig.disk->fails = true;
@@ -78,7 +78,7 @@ TEST_CASE("journal: it answers when what was asked for is on the disk, or cannot
 }
 
 TEST_CASE("journal: a disk that hangs holds up neither who asks nor the end") {
-  Rig rig;
+  JournalRig rig;
   rig.disk->hangs = true;
   rig.journal->save(entry(1));
   rig.journal.reset();

@@ -79,8 +79,8 @@ class Objects : public Storage {
   Away& away_;
 };
 
-struct Rig {
-  Rig() {
+struct KeeperRig {
+  KeeperRig() {
     for (const Version version : {Version{10}, Version{20}, Version{30}})
       REQUIRE(keeper.store(1, checkpoint(version)).error.empty());
   }
@@ -129,28 +129,28 @@ const auto kAll = [](const std::string&, const std::string&) { return true; };
 
 TEST_CASE(
     "keeper: what is withdrawn while the store is away goes before the next checkpoint comes") {
-  Rig rig;
+  KeeperRig rig;
   rig.away = kAll;
-  rig.keeper.tidy(1, Rig::order(10, kNoVersion, {10}));
+  rig.keeper.tidy(1, KeeperRig::order(10, kNoVersion, {10}));
   CHECK(rig.there().size() == 3);
   CHECK_FALSE(rig.keeper.store(1, rig.checkpoint(20)).error.empty());
   rig.away = nullptr;
   CHECK(rig.keeper.store(1, rig.checkpoint(20)).error.empty());  // the job has come here again
   CHECK(rig.there() == std::vector<Version>{10, 20});
-  rig.keeper.tidy(1, Rig::order(kNoVersion, kNoVersion, {10, 20}));
+  rig.keeper.tidy(1, KeeperRig::order(kNoVersion, kNoVersion, {10, 20}));
   CHECK(rig.there() == std::vector<Version>{10, 20});
 }
 
 TEST_CASE("keeper: an order that a part of fails is carried out by the next") {
   for (const char* call : {"list", "get", "remove", "put"}) {
     CAPTURE(call);
-    Rig rig;
+    KeeperRig rig;
     rig.away = [&](const std::string& asked, const std::string& name) {
       return asked == call && (asked == "list" || name.ends_with("30/manifest.json"));
     };
-    rig.keeper.tidy(1, Rig::order(20, 5, {10, 20}));
+    rig.keeper.tidy(1, KeeperRig::order(20, 5, {10, 20}));
     rig.away = nullptr;
-    rig.keeper.tidy(1, Rig::order(kNoVersion, kNoVersion, {10, 20}));
+    rig.keeper.tidy(1, KeeperRig::order(kNoVersion, kNoVersion, {10, 20}));
     CHECK(rig.there() == std::vector<Version>{10, 20});
     CHECK(rig.doubts() == std::vector<Version>{5, 5});
   }
@@ -159,11 +159,11 @@ TEST_CASE("keeper: an order that a part of fails is carried out by the next") {
 TEST_CASE(
     "keeper: a checkpoint whose mark the store refuses while it is away stays, and is marked "
     "later") {
-  Rig rig;
+  KeeperRig rig;
   rig.away = [](const std::string& call, const std::string& name) {
     return call == "put" && name.ends_with("manifest.json");
   };
-  rig.keeper.tidy(1, Rig::order(kNoVersion, 5, {10, 20, 30}));
+  rig.keeper.tidy(1, KeeperRig::order(kNoVersion, 5, {10, 20, 30}));
   CHECK(rig.there().size() == 3);
   rig.away = nullptr;
   CHECK(rig.keeper.store(1, rig.checkpoint(40)).error.empty());
@@ -171,11 +171,11 @@ TEST_CASE(
 }
 
 TEST_CASE("keeper: what an earlier term owed is not done in a later one") {
-  Rig rig;
+  KeeperRig rig;
   rig.away = kAll;
-  rig.keeper.tidy(1, Rig::order(10, 5, {10}));
+  rig.keeper.tidy(1, KeeperRig::order(10, 5, {10}));
   rig.away = nullptr;
-  rig.keeper.tidy(3, Rig::order(kNoVersion, kNoVersion, {10, 20, 30}));
+  rig.keeper.tidy(3, KeeperRig::order(kNoVersion, kNoVersion, {10, 20, 30}));
   CHECK(rig.there() == std::vector<Version>{10, 20, 30});
   CHECK(rig.doubts() == std::vector<Version>{kNoVersion, kNoVersion, kNoVersion});
 }

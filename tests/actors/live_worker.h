@@ -20,10 +20,9 @@
 
 #include "actors/worker/worker_loop.h"
 #include "kernels/models/model.h"
+#include "tests/actors/patience.h"
 
 namespace starling::actors {
-
-inline constexpr auto kPatience = std::chrono::seconds(60);  // only a failing test waits that long
 
 // Threads: any.
 template <class T>

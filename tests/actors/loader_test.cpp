@@ -6,11 +6,10 @@
 #include <mutex>
 
 #include "actors/system.h"
+#include "tests/actors/patience.h"
 
 namespace starling::actors {
 namespace {
-
-constexpr auto kPatience = std::chrono::seconds(60);  // only a failing test waits that long
 
 using Place = std::pair<Version, MicroBatch>;
 
@@ -50,10 +49,10 @@ class Source {
   bool held_ = false;
 };
 
-struct Rig {
-  explicit Rig(std::size_t ahead_max = 64)
+struct LoaderRig {
+  explicit LoaderRig(std::size_t ahead_max = 64)
       : loader(spawn_loader(system, source.function(), ahead_max)) {}
-  ~Rig() { self->send_exit(loader, caf::exit_reason::user_shutdown); }
+  ~LoaderRig() { self->send_exit(loader, caf::exit_reason::user_shutdown); }
 
   void ahead(Version version, std::vector<MicroBatch> micro_batches) {
     self->send(loader, LoadAhead{version, std::move(micro_batches)});
@@ -83,7 +82,7 @@ struct Rig {
 }  // namespace
 
 TEST_CASE("loader: what will be wanted is made ahead, the oldest first, and once") {
-  Rig rig;
+  LoaderRig rig;
   rig.source.hold(true);
   rig.ahead(6, {3});
   REQUIRE(rig.source.has_made({{6, 3}}));
@@ -97,14 +96,14 @@ TEST_CASE("loader: what will be wanted is made ahead, the oldest first, and once
 }
 
 TEST_CASE("loader: what was not announced is made when it is asked for") {
-  Rig rig;
+  LoaderRig rig;
   CHECK(rig.gives(3, 5));
   CHECK(rig.gives(3, 4));
   CHECK(rig.source.has_made({{3, 5}, {3, 4}}));
 }
 
 TEST_CASE("loader: what is asked for at once goes before what is wanted later") {
-  Rig rig;
+  LoaderRig rig;
   rig.source.hold(true);
   rig.ahead(0, {0, 1, 2});
   REQUIRE(rig.source.has_made({{0, 0}}));
@@ -118,7 +117,7 @@ TEST_CASE("loader: what is asked for at once goes before what is wanted later") 
 
 // Goal: a share that is larger than what is kept ahead is not made in vain.
 TEST_CASE("loader: what is kept is limited, and nothing that is wanted is thrown away") {
-  Rig rig(/*ahead_max=*/2);
+  LoaderRig rig(/*ahead_max=*/2);
   rig.ahead(0, {0, 1, 2, 3, 4});
   REQUIRE(rig.source.has_made({{0, 0}, {0, 1}}));
   for (const MicroBatch m : std::vector<MicroBatch>{0, 1, 2, 3, 4}) CHECK(rig.gives(0, m));
@@ -127,7 +126,7 @@ TEST_CASE("loader: what is kept is limited, and nothing that is wanted is thrown
 
 // A share that another worker took over must not fill the room for good.
 TEST_CASE("loader: what belongs to steps that are over makes room") {
-  Rig rig(/*ahead_max=*/2);
+  LoaderRig rig(/*ahead_max=*/2);
   rig.ahead(0, {0, 1, 2});
   REQUIRE(rig.source.has_made({{0, 0}, {0, 1}}));
   rig.ahead(3, {7, 8});
@@ -135,7 +134,7 @@ TEST_CASE("loader: what belongs to steps that are over makes room") {
 }
 
 TEST_CASE("loader: a batch that cannot be made is an answer with the reason") {
-  Rig rig;
+  LoaderRig rig;
   rig.ahead(0, {Source::kBad});
   rig.ask(0, Source::kBad);
   const Loaded loaded = rig.answer();

@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::sys_seconds;
 
-constexpr sys_seconds kNow{std::chrono::seconds(1767342000)};  // 2026-01-02T08:20:00Z
+constexpr sys_seconds kSourceNow{std::chrono::seconds(1767342000)};  // 2026-01-02T08:20:00Z
 
 // One exchange of a conversation: what it must ask, and how it is answered.
 struct Turn {
@@ -38,7 +38,7 @@ void talk(NoticeSource& source, const std::vector<Turn>& turns) {
       sent = sent || name + ": " + value == turn.header;
     CHECK(sent);
     const HttpAnswer answer{turn.status, turn.body, turn.etag};
-    const Heard heard = source.hear(turn.status == 0 ? nullptr : &answer, kNow);
+    const Heard heard = source.hear(turn.status == 0 ? nullptr : &answer, kSourceNow);
     std::string given;
     for (const Notice& n : heard.notices)
       given += (given.empty() ? "" : ", ") +
@@ -256,7 +256,7 @@ TEST_CASE("notices: no answer makes a busy loop or a broken request") {
         for (const auto& [name, value] : ask.request.headers) CHECK(clean(name + value));
         HttpAnswer answer{statuses[random() % std::size(statuses)],
                           bodies[random() % std::size(bodies)], etags[random() % std::size(etags)]};
-        source->hear(answer.status == 0 ? nullptr : &answer, kNow);
+        source->hear(answer.status == 0 ? nullptr : &answer, kSourceNow);
       }
       CHECK(waited >= (asks - 3) * 500ms);
     }

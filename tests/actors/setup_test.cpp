@@ -15,7 +15,7 @@
 namespace starling::actors {
 namespace {
 
-constexpr std::uint32_t kMicroBatches = 64;
+constexpr std::uint32_t kSetupMicroBatches = 64;
 constexpr std::uint32_t kWidth = 3000;
 
 std::vector<float> gradient_of(const Batch& batch) {
@@ -56,12 +56,12 @@ Result<Batch> source(std::uint64_t step, MicroBatch m) {
 TEST_CASE("setup: the first exponents let the first step's gradients onto the grid") {
   Job job;
   job.steps = 1;
-  job.micro_batches = kMicroBatches;
+  job.micro_batches = kSetupMicroBatches;
   const auto setup = set_up(job, std::make_shared<Noise>(), source, Digest{}).value();
   const auto queue = setup->device->make_queue();
-  kernels::Accumulators accumulators(*setup->layout, kMicroBatches);
+  kernels::Accumulators accumulators(*setup->layout, kSetupMicroBatches);
   std::uint32_t side_entries = 0;
-  for (MicroBatch m = 0; m < kMicroBatches; ++m) {
+  for (MicroBatch m = 0; m < kSetupMicroBatches; ++m) {
     std::vector<float> gradient(setup->layout->elements());
     std::ranges::copy(gradient_of(source(0, m).value()), gradient.begin());
     side_entries +=
@@ -69,14 +69,14 @@ TEST_CASE("setup: the first exponents let the first step's gradients onto the gr
             .side_entries;
     if (m == 0) CHECK(side_entries == 0);  // the one that they were taken from
   }
-  CHECK(side_entries < setup->layout->blocks() * kMicroBatches / 50);
+  CHECK(side_entries < setup->layout->blocks() * kSetupMicroBatches / 50);
 }
 
 // Goal: no channel's statistics are rounded to a grid that another one's need, from the first step on.
 TEST_CASE("setup: statistics have the exponent with which they are exact") {
   Job job;
   job.steps = 1;
-  job.micro_batches = kMicroBatches;
+  job.micro_batches = kSetupMicroBatches;
   job.optimizer.groups = {{.tensors = {"w"}, .statistics = true}};
   const auto setup = set_up(job, std::make_shared<Noise>(), source, Digest{}).value();
   for (const std::int16_t exponent : setup->exponents)
@@ -168,7 +168,7 @@ TEST_CASE("setup: a model of several parts that takes none by itself is refused"
   };
   Job job;
   job.steps = 1;
-  job.micro_batches = kMicroBatches;
+  job.micro_batches = kSetupMicroBatches;
   const auto setup = set_up(job, std::make_shared<Layers>(), source, Digest{});
   REQUIRE(setup.has_error());
   CHECK(setup.error().code() == Code::kBadInput);
@@ -178,7 +178,7 @@ TEST_CASE("setup: a model of several parts that takes none by itself is refused"
 TEST_CASE("setup: the fingerprint covers what makes state of gradients") {
   Job job;
   job.steps = 100;
-  job.micro_batches = kMicroBatches;
+  job.micro_batches = kSetupMicroBatches;
   const auto of = [](const Job& j) {
     return set_up(j, std::make_shared<Noise>(), source, Digest{}).value();
   };

@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-struct Rig {
+struct StuckRig {
   std::shared_ptr<HangingDevice> device = std::make_shared<HangingDevice>();
   std::atomic<int> lost{0};
   std::vector<std::string> told;
@@ -35,14 +35,14 @@ struct Rig {
 };
 
 TEST_CASE("a worker whose path hangs trains on while its device answers") {
-  Rig rig;
+  StuckRig rig;
   rig.watch({.answer = std::chrono::minutes(2)})->on_stuck("it hangs", 3);
   CHECK(rig.lost == 0);
   CHECK(rig.told == std::vector<std::string>{"it hangs"});
 }
 
 TEST_CASE("a worker whose device hangs as well ends, at once if nobody is before it") {
-  Rig rig;
+  StuckRig rig;
   rig.device->hang();
   rig.watch({.answer = milliseconds(20), .turn = std::chrono::hours(1)})->on_stuck("it hangs", 0);
   CHECK(rig.lost == 1);
@@ -52,7 +52,7 @@ TEST_CASE("a worker whose device hangs as well ends, at once if nobody is before
 }
 
 TEST_CASE("whoever is not the first waits for its turn, and stays if its device answers by then") {
-  Rig rig;
+  StuckRig rig;
   rig.device->hang();
   const auto stuck = rig.watch({.answer = milliseconds(20), .turn = std::chrono::hours(1)});
   std::thread waiting([&] { stuck->on_stuck("it hangs", 1); });
@@ -64,7 +64,7 @@ TEST_CASE("whoever is not the first waits for its turn, and stays if its device 
 }
 
 TEST_CASE("before there is a device nothing is asked of it") {
-  Rig rig;
+  StuckRig rig;
   Stuck stuck([&](const std::string&) { ++rig.lost; },
               [&](const std::string& line) { rig.told.push_back(line); });
   stuck.on_stuck("it hangs", 0);

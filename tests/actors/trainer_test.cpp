@@ -15,11 +15,11 @@
 #include "actors/system.h"
 #include "actors/worker/loader.h"
 #include "actors/worker/workbench.h"
+#include "tests/actors/patience.h"
 
 namespace starling::actors {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(60);  // only a failing test waits that long
 constexpr std::uint32_t kMicroBatches = 8, kNoData = 6, kNoPass = 7;
 constexpr std::uint64_t kSeed = 9;
 constexpr MicroBatch kThrows = 8, kNoMemory = 9, kDataThrows = 10;  // of no step
@@ -27,7 +27,7 @@ constexpr MicroBatch kThrows = 8, kNoMemory = 9, kDataThrows = 10;  // of no ste
 using Place = std::pair<Version, MicroBatch>;
 
 // Notes the passes that begin; none ends while it is shut.
-class Gate {
+class PassGate {
  public:
   void pass(const Place& place) {
     std::unique_lock lock(mutex_);
@@ -83,7 +83,7 @@ class Gate {
 // Eight parameters, the gradient 1, the loss the micro-batch's number.
 class Gated : public kernels::Model {
  public:
-  explicit Gated(Gate& gate) : gate_(gate) {}
+  explicit Gated(PassGate& gate) : gate_(gate) {}
   const std::vector<TensorSpec>& tensors() const override { return tensors_; }
   Result<> initialise(std::uint64_t, const Layout&, std::span<float> parameters) const override {
     std::fill(parameters.begin(), parameters.end(), 0.0f);
@@ -102,11 +102,11 @@ class Gated : public kernels::Model {
   }
 
  private:
-  Gate& gate_;
+  PassGate& gate_;
   const std::vector<TensorSpec> tensors_{{"w", {8}}};
 };
 
-Result<Batch> source(std::uint64_t, MicroBatch m) {
+Result<Batch> trainer_source(std::uint64_t, MicroBatch m) {
   if (m == kDataThrows) throw std::runtime_error("no more of it");
   if (m == kNoData) return Error(Code::kBadInput, "no such data");
   Batch batch;  // without a draw, which is the trainer's to say
@@ -132,24 +132,24 @@ struct Memory {
 };
 
 // A trainer whose worker is the test.
-struct Rig {
-  explicit Rig(std::uint32_t threads = 1, double compute_ms = 0) {
+struct TrainerRig {
+  explicit TrainerRig(std::uint32_t threads = 1, double compute_ms = 0) {
     Job job;
     job.micro_batches = kMicroBatches;
     job.steps = 10;
     job.seed = kSeed;
     job.model = SyntheticSpec{1000, compute_ms, 0, {}};
-    auto setup = set_up(job, std::make_shared<Gated>(gate), source, Digest{}).value();
+    auto setup = set_up(job, std::make_shared<Gated>(gate), trainer_source, Digest{}).value();
     gate.forget();  // set_up's pass
     memory = std::make_shared<Memory>(*setup);
     TrainerOptions options;
     options.setup = setup;
     options.threads = threads;
-    options.loader = loader = spawn_loader(system, source);
+    options.loader = loader = spawn_loader(system, trainer_source);
     options.workbench = {memory, &memory->bench};
     trainer = spawn_trainer(system, options, caf::actor_cast<caf::actor>(self));
   }
-  ~Rig() {
+  ~TrainerRig() {
     gate.set_open(true);
     self->send_exit(trainer, caf::exit_reason::user_shutdown);
     self->send_exit(loader, caf::exit_reason::user_shutdown);
@@ -183,7 +183,7 @@ struct Rig {
     return places;
   }
 
-  Gate gate;
+  PassGate gate;
   caf::actor_system_config config = make_system_config();
   caf::actor_system system{config};
   caf::scoped_actor self{system};
@@ -194,7 +194,7 @@ struct Rig {
 }  // namespace
 
 TEST_CASE("trainer: every micro-batch of an order is computed, added and told, in its order") {
-  Rig rig;
+  TrainerRig rig;
   rig.order(4, {2, 0, 5});
   for (const MicroBatch m : std::vector<MicroBatch>{2, 0, 5}) {
     const auto c = rig.computed();
@@ -212,7 +212,7 @@ TEST_CASE("trainer: every micro-batch of an order is computed, added and told, i
 // Goal: a model that takes its random numbers from Batch::draw has others in each pass, also where the
 // application makes batches and sets none, as actors of examples/embed do.
 TEST_CASE("trainer: a batch draws from the job's seed, its step and its micro-batch") {
-  Rig rig;
+  TrainerRig rig;
   rig.order(4, {2, 0});
   CHECK(rig.places(2) == std::vector<Place>{{4, 0}, {4, 2}});
   const std::vector<DrawKey> expected{{kSeed, 4, 2}, {kSeed, 4, 0}};
@@ -221,7 +221,7 @@ TEST_CASE("trainer: a batch draws from the job's seed, its step and its micro-ba
 
 // An application's model, or its data: nobody else would tell, and all would wait for ever.
 TEST_CASE("trainer: what a model or its data throws is told as an error of that micro-batch") {
-  Rig rig;
+  TrainerRig rig;
   rig.order(4, {kThrows, kNoMemory, kDataThrows, 0});
   auto c = rig.computed();
   CHECK(c.row.micro_batch == kThrows);
@@ -238,7 +238,7 @@ TEST_CASE("trainer: what a model or its data throws is told as an error of that 
 
 // An order can pass the word that a micro-batch of it is done.
 TEST_CASE("trainer: a micro-batch that was begun is not begun again (P2)") {
-  Rig rig;
+  TrainerRig rig;
   rig.gate.set_open(false);
   rig.order(0, {0, 1});
   REQUIRE(rig.gate.begins({{0, 0}}));
@@ -251,7 +251,7 @@ TEST_CASE("trainer: a micro-batch that was begun is not begun again (P2)") {
 }
 
 TEST_CASE("trainer: a new order replaces what has not begun; what has, counts (R8)") {
-  Rig rig;
+  TrainerRig rig;
   rig.gate.set_open(false);
   rig.order(0, {0, 1, 2, 3});
   REQUIRE(rig.gate.begins({{0, 0}}));
@@ -265,7 +265,7 @@ TEST_CASE("trainer: a new order replaces what has not begun; what has, counts (R
 }
 
 TEST_CASE("trainer: as many micro-batches at once as threads") {
-  Rig rig(/*threads=*/3);
+  TrainerRig rig(/*threads=*/3);
   rig.gate.set_open(false);
   rig.order(0, {0, 1, 2, 3});
   CHECK(rig.gate.first(3) == std::vector<Place>{{0, 0}, {0, 1}, {0, 2}});
@@ -274,7 +274,7 @@ TEST_CASE("trainer: as many micro-batches at once as threads") {
 }
 
 TEST_CASE("trainer: what fails is told with the reason, adds nothing, and the next is computed") {
-  Rig rig;
+  TrainerRig rig;
   rig.order(0, {kNoData, kNoPass, 1});
   const auto no_data = rig.computed(), no_pass = rig.computed(), good = rig.computed();
   CHECK(no_data.error == "no such data; loading micro-batch 6 of step 0");
@@ -286,7 +286,7 @@ TEST_CASE("trainer: what fails is told with the reason, adds nothing, and the ne
 }
 
 TEST_CASE("trainer: a pass waits until the parameters of its version are there") {
-  Rig rig;
+  TrainerRig rig;
   std::atomic<bool> complete = false;
   rig.gate.before([&] { CHECK(complete); });
   rig.memory->complete(3);
@@ -299,13 +299,13 @@ TEST_CASE("trainer: a pass waits until the parameters of its version are there")
 
 // Method: they never come; the rig's end waits for all actors.
 TEST_CASE("trainer: an exit does not wait for parameters") {
-  Rig rig(/*threads=*/2);
+  TrainerRig rig(/*threads=*/2);
   rig.order_incomplete(4, {0, 1});
 }
 
 // Method: micro-batches of an hour; the rig's end waits for all actors.
 TEST_CASE("trainer: an exit does not wait until a micro-batch has taken its time") {
-  Rig rig(/*threads=*/2, /*compute_ms=*/3'600'000);
+  TrainerRig rig(/*threads=*/2, /*compute_ms=*/3'600'000);
   rig.order(0, {0});
   REQUIRE(rig.gate.begins({{0, 0}}));
 }

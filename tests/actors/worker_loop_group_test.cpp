@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr JobId kJob{{7}};
+constexpr JobId kGroupJob{{7}};
 constexpr std::uint64_t kSteps = 12;
 constexpr milliseconds kTick{10};
 
@@ -25,7 +25,7 @@ struct Said {
 };
 
 // Passes of steps below the highest that was opened may begin. Threads: any.
-class Gate {
+class StepGate {
  public:
   void open(Version below) {
     const std::lock_guard lock(mutex_);
@@ -45,9 +45,9 @@ class Gate {
 
 class LiveWorker {
  public:
-  LiveWorker(std::shared_ptr<const TrainingSetup> setup, std::uint64_t nonce, Gate& gate,
+  LiveWorker(std::shared_ptr<const TrainingSetup> setup, std::uint64_t nonce, StepGate& gate,
              Mailbox<Said>& coordinator)
-      : rig(setup, kJob, nonce),
+      : rig(setup, kGroupJob, nonce),
         name("worker-" + std::to_string(nonce)),
         computer_(setup, rig, [&gate](Version step) { gate.wait(step); }) {
     rig.on_said = [this, &coordinator](const Message& m) { coordinator.put({rig.who, name, m}); };
@@ -96,7 +96,7 @@ class Run {
   Run(std::shared_ptr<const TrainingSetup> setup, std::uint32_t wanted) : setup_(std::move(setup)) {
     elastic::CoordinatorConfig config;
     config.raft.size = 1;
-    config.job = {kJob, job_hash(setup_->job)};
+    config.job = {kGroupJob, job_hash(setup_->job)};
     elastic::LeaderConfig& leader = config.leader;
     leader.micro_batches = setup_->job.micro_batches;
     leader.steps = setup_->job.steps;
@@ -140,7 +140,7 @@ class Run {
     return workers_[i]->rig.loop->memory()->state().copy_parameters();
   }
 
-  Gate gate;
+  StepGate gate;
   std::function<void(const Said&)> on_said;
   std::function<void(const Event&)> on_event;
   std::optional<event::Done> done;

@@ -15,7 +15,7 @@
 namespace starling::actors {
 namespace {
 
-const JobId kJob{{1}};
+const JobId kLoopJob{{1}};
 const Incarnation kPeer{1, 100};
 
 // A loop that has joined, and the other end of its connections.
@@ -38,7 +38,7 @@ struct Pair {
   // The peer's end of this plan's connections.
   void connect_peer(const Plan& plan, Rank self) {
     collectives::MeshOptions options;
-    options.job = kJob;
+    options.job = kLoopJob;
     options.epoch = plan.id;
     options.key = plan.key;
     options.self = self;
@@ -49,7 +49,7 @@ struct Pair {
 
   const std::shared_ptr<const TrainingSetup> setup;
   const Layout& layout = *setup->layout;
-  LoopRig rig{setup, kJob, 200};
+  LoopRig rig{setup, kLoopJob, 200};
   std::unique_ptr<collectives::Listener> listener = collectives::open_listener();
   std::optional<collectives::Node> peer;
   std::optional<Report> report;
@@ -376,7 +376,7 @@ TEST_CASE(
   setup->job.lease_ms = 1;
   const std::uint32_t segments = setup->layout->segments();
   std::mutex gate;
-  LoopRig rig{setup, kJob, 200};
+  LoopRig rig{setup, kLoopJob, 200};
   rig.before_post = [&] { const std::lock_guard lock(gate); };
   Computer computer(setup, rig, [](Version) {});
   std::vector<Heartbeat> heard;

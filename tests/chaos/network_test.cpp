@@ -53,9 +53,9 @@ bool within_seconds(const std::function<bool()>& condition) {
 }
 
 // A connection of two workers.
-struct Pair {
+struct WorkerPair {
   Fd dialler, listener, accepted;
-  Pair(const Network::Home& from, const Network::Home& to)
+  WorkerPair(const Network::Home& from, const Network::Home& to)
       : dialler(socket_in(from.netns)), listener(socket_in(to.netns)) {
     const sockaddr_in address = at(to.address, 7001);
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
@@ -75,7 +75,7 @@ TEST_CASE("who is cut off in a network loses packets, not connections, and is he
   const auto one = network->home("worker-1"), two = network->home("worker-2");
   REQUIRE(one);
   REQUIRE(two);
-  const Pair pair(one.value(), two.value());
+  const WorkerPair pair(one.value(), two.value());
   CHECK(network->loss("worker-2").lost == 0);
 
   REQUIRE(network->cut("worker-2"));
@@ -127,7 +127,7 @@ TEST_CASE("the next worker of a name has its home, and links as they should be")
   const auto other = network->home("worker-2");
   REQUIRE(other);
   CHECK(other.value().address != before.value().address);
-  const Pair reached(other.value(), after.value());
+  const WorkerPair reached(other.value(), after.value());
 }
 
 TEST_CASE("two networks have nothing in common, and leave nothing") {

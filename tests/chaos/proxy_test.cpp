@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPatience_ms = 20000;
 
-sockaddr_in at(std::uint16_t port) {
+sockaddr_in loopback_at(std::uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
@@ -53,20 +53,20 @@ struct End {
 };
 
 // A target behind a front of worker "a", and a connection through it.
-struct Pair {
+struct ProxiedPair {
   Proxy& proxy;
   int listening = ::socket(AF_INET, SOCK_STREAM, 0);
   End near, far;
 
-  explicit Pair(Proxy& p, bool bulk = false, const std::string& worker = "a") : proxy(p) {
-    sockaddr_in address = at(0);
+  explicit ProxiedPair(Proxy& p, bool bulk = false, const std::string& worker = "a") : proxy(p) {
+    sockaddr_in address = loopback_at(0);
     socklen_t size = sizeof address;
     REQUIRE(::bind(listening, reinterpret_cast<sockaddr*>(&address), size) == 0);
     REQUIRE(::listen(listening, 8) == 0);
     REQUIRE(::getsockname(listening, reinterpret_cast<sockaddr*>(&address), &size) == 0);
     auto front = proxy.add(worker, ::ntohs(address.sin_port), bulk);
     REQUIRE(front);
-    address = at(front.value());
+    address = loopback_at(front.value());
     near.fd = ::socket(AF_INET, SOCK_STREAM, 0);
     REQUIRE(::connect(near.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
     pollfd polled{listening, POLLIN, 0};
@@ -74,7 +74,7 @@ struct Pair {
     far.fd = ::accept(listening, nullptr, nullptr);
     REQUIRE(far.fd >= 0);
   }
-  ~Pair() { ::close(listening); }
+  ~ProxiedPair() { ::close(listening); }
 };
 
 std::string hello_of(std::uint64_t id) {
@@ -95,7 +95,7 @@ bool eventually(Condition condition) {
 
 TEST_CASE("bytes pass both ways, in order, and so does the end") {
   const auto proxy = Proxy::start().value();
-  Pair pair(*proxy);
+  ProxiedPair pair(*proxy);
   std::string much(3'000'000, 'x');
   for (std::size_t i = 0; i < much.size(); ++i) much[i] = char('a' + i % 23);
   pair.near.say("hello");
@@ -112,7 +112,7 @@ TEST_CASE("bytes pass both ways, in order, and so does the end") {
 
 TEST_CASE("a cut link passes nothing, tells no end, and goes on where it was") {
   const auto proxy = Proxy::start().value();
-  Pair pair(*proxy), other(*proxy, false, "b");
+  ProxiedPair pair(*proxy), other(*proxy, false, "b");
   proxy->set("a", {.cut = true});
   pair.near.say("late");
   ::shutdown(pair.near.fd, SHUT_WR);
@@ -128,7 +128,7 @@ TEST_CASE("a cut link passes nothing, tells no end, and goes on where it was") {
 
 TEST_CASE("a bulk connection belongs to the worker that dialled it, too") {
   const auto proxy = Proxy::start().value();
-  Pair pair(*proxy, /*bulk=*/true, "owner");
+  ProxiedPair pair(*proxy, /*bulk=*/true, "owner");
   proxy->add("dialler", 1, true).value();
   proxy->set_id("dialler", 7);
   proxy->set("dialler", {.cut = true});
@@ -148,7 +148,7 @@ TEST_CASE("bulk connections of two that are apart are held back, and no others")
   proxy->set_id("dialler", 7);
   proxy->add("third", 1, true).value();
   proxy->set_id("third", 8);
-  Pair between(*proxy, /*bulk=*/true, "owner"), of_third(*proxy, /*bulk=*/true, "owner"),
+  ProxiedPair between(*proxy, /*bulk=*/true, "owner"), of_third(*proxy, /*bulk=*/true, "owner"),
       to_third(*proxy, /*bulk=*/true, "third"), control(*proxy, /*bulk=*/false, "owner");
   for (const char* worker : {"owner", "dialler"}) proxy->set(worker, {.apart = true});
   between.near.say(hello_of(7) + "frames");
@@ -174,7 +174,7 @@ TEST_CASE("nothing passes a cut, whenever the dialler's name comes") {
   proxy->set("dialler", {.cut = true});
   const std::string hello = hello_of(7);
   for (int i = 0; i < 300; ++i) {
-    Pair pair(*proxy, /*bulk=*/true, "owner");
+    ProxiedPair pair(*proxy, /*bulk=*/true, "owner");
     const int on = 1;
     ::setsockopt(pair.near.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     const auto held = proxy->counts("dialler").held;
@@ -189,7 +189,7 @@ TEST_CASE("nothing passes a cut, whenever the dialler's name comes") {
 
 TEST_CASE("one bit is flipped, beyond the handshake, once") {
   const auto proxy = Proxy::start().value();
-  Pair pair(*proxy, /*bulk=*/true);
+  ProxiedPair pair(*proxy, /*bulk=*/true);
   const std::string start = hello_of(3) + std::string(1000, 'h');
   pair.near.say(start);
   CHECK(pair.far.hear(start.size()) == start);
@@ -211,7 +211,7 @@ TEST_CASE("one bit is flipped, beyond the handshake, once") {
 
 TEST_CASE("a connection without a flipped bit is not given up, however it ends") {
   const auto proxy = Proxy::start().value();
-  Pair pair(*proxy, /*bulk=*/true);
+  ProxiedPair pair(*proxy, /*bulk=*/true);
   pair.near.say(hello_of(3));
   CHECK(pair.far.hear(hello_of(3).size()) == hello_of(3));
   ::shutdown(pair.far.fd, SHUT_RDWR);
@@ -223,7 +223,7 @@ TEST_CASE("a connection without a flipped bit is not given up, however it ends")
 
 TEST_CASE("a cut without traffic holds nothing") {
   const auto proxy = Proxy::start().value();
-  Pair pair(*proxy);
+  ProxiedPair pair(*proxy);
   proxy->set("a", {.cut = true});
   proxy->set("a", {});
   pair.near.say("on");
@@ -233,7 +233,7 @@ TEST_CASE("a cut without traffic holds nothing") {
 
 TEST_CASE("a slow link delays each way") {
   const auto proxy = Proxy::start().value();
-  Pair pair(*proxy);
+  ProxiedPair pair(*proxy);
   proxy->set("a", {.delay_s = 0.05});
   const auto begun = Clock::now();
   pair.near.say("ping");
@@ -250,7 +250,7 @@ TEST_CASE("a slow link delays each way") {
 
 TEST_CASE("a forgotten worker has no front and no connection") {
   const auto proxy = Proxy::start().value();
-  Pair pair(*proxy);
+  ProxiedPair pair(*proxy);
   proxy->forget("a");
   CHECK(pair.near.hear(1).empty());
   CHECK(proxy->counts("a").connections == 0);
@@ -266,7 +266,7 @@ TEST_CASE("ports for workers are free and not dialled from") {
 TEST_CASE("the port of a front is its worker's alone, of one life after the other") {
   const auto proxy = Proxy::start().value();
   auto taken = QuietPort::take("127.0.0.1").value();
-  const sockaddr_in address = at(taken.port());
+  const sockaddr_in address = loopback_at(taken.port());
   const auto* generic = reinterpret_cast<const sockaddr*>(&address);
   REQUIRE(proxy->add("a", std::move(taken), true));
   const auto listen_there = [&](bool reuse) {

@@ -10,8 +10,8 @@
 namespace starling::collectives {
 namespace {
 
-struct Group {
-  Group(std::uint32_t world, std::size_t n, std::uint32_t seed, AllReduceOptions options)
+struct AllReduceGroup {
+  AllReduceGroup(std::uint32_t world, std::size_t n, std::uint32_t seed, AllReduceOptions options)
       : random(seed), net(world) {
     in.resize(world);
     out.assign(world, std::vector<std::int32_t>(n, 77));
@@ -54,7 +54,7 @@ TEST_CASE("all-reduce: every rank gets the sum of all, in any order of arrival")
   options.one_hop_bytes = 32;
   for (std::uint32_t world = 1; world <= 8; ++world) {
     for (const std::size_t n : {0u, 1u, world - 1, world, 31u, 1009u}) {
-      Group group(world, n, world * 7919 + static_cast<std::uint32_t>(n), options);
+      AllReduceGroup group(world, n, world * 7919 + static_cast<std::uint32_t>(n), options);
       CAPTURE(world);
       CAPTURE(n);
       REQUIRE(group.run().has_value());
@@ -90,7 +90,7 @@ TEST_CASE("all-reduce: a malformed frame is refused and its sender named") {
     AllReduceOptions options;
     options.piece_bytes = 64;
     options.one_hop_bytes = 0;
-    Group group(3, 48, 1, options);
+    AllReduceGroup group(3, 48, 1, options);
     group.ranks[1]->start(group.net.end(1));
     Frame frame = group.net.queue(1, 2).front();
     c.change(frame);
@@ -99,7 +99,7 @@ TEST_CASE("all-reduce: a malformed frame is refused and its sender named") {
     CHECK(result.error().code() == Code::kCorrupt);
     CHECK(result.error().text().find("from rank 1") != std::string::npos);
   }
-  Group group(3, 48, 1, {});
+  AllReduceGroup group(3, 48, 1, {});
   group.ranks[1]->start(group.net.end(1));
   const Frame frame = group.net.queue(1, 2).front();
   CHECK(group.ranks[2]->on_frame(1, frame, group.net.end(2)).has_value());

@@ -17,7 +17,7 @@ namespace {
 using namespace epoch_event;
 using Table = std::vector<std::vector<Rank>>;
 
-constexpr std::uint64_t kSeed = 3;
+constexpr std::uint64_t kEpochSeed = 3;
 
 StepRecord record_of(Version version) {
   StepRecord record;
@@ -75,9 +75,9 @@ std::vector<std::string> texts(const EpochEvents& events) {
 using Texts = std::vector<std::string>;
 
 // One rank: arrays of one segment a bucket, and one byte of parameters for each.
-struct Node : GatherSource {
-  Node(const std::shared_ptr<const Plan>& plan, Rank self, bool joiner, Version version,
-       const Layout& of, FrameSender& sender, SessionLimits limits = {})
+struct EpochNode : GatherSource {
+  EpochNode(const std::shared_ptr<const Plan>& plan, Rank self, bool joiner, Version version,
+            const Layout& of, FrameSender& sender, SessionLimits limits = {})
       : layout(of),
         accumulators(of.elements(), 1 + static_cast<std::int32_t>(self)),
         totals(of.elements()),
@@ -106,14 +106,15 @@ struct Node : GatherSource {
     for (auto& lane : lanes) {
       lane = {};
       lane.micro_batches = 1;
-      lane.micro_batch_hashes = micro_batch_hash(kSeed, step, MicroBatch(frames.self().value()));
+      lane.micro_batch_hashes =
+          micro_batch_hash(kEpochSeed, step, MicroBatch(frames.self().value()));
     }
   }
   EpochEvents reduce(Version step) {
     received.clear();
     EpochEvents events =
         frames.begin_reduce(step, {&layout, accumulators, lanes, totals, total_lanes, &received},
-                            CompleteLanes(kSeed, step, frames.world()));
+                            CompleteLanes(kEpochSeed, step, frames.world()));
     for (std::uint32_t b = layout.buckets(); b-- > 0;)
       for (auto& event : frames.contribute(b)) events.push_back(std::move(event));
     for (auto& event : frames.end_share({})) events.push_back(std::move(event));
@@ -131,9 +132,9 @@ struct Node : GatherSource {
 
 // Ranks of an epoch at version 5, of which the last `joiners` know no version. Segment s is owned by
 // rank s of those who are no joiners, and the next one has a copy.
-struct Group {
-  explicit Group(std::uint32_t world, std::uint32_t joiners = 0, Version version = 5,
-                 SessionLimits limits = {})
+struct EpochGroup {
+  explicit EpochGroup(std::uint32_t world, std::uint32_t joiners = 0, Version version = 5,
+                      SessionLimits limits = {})
       : layout({{"a", {6 * kBlock}}}, 1, 2), net(world) {
     auto made = std::make_shared<Plan>();
     made->id = {1, 2};
@@ -146,8 +147,8 @@ struct Group {
     plan = made;
     for (Rank r = 0; r < world; ++r) {
       const bool joins = r >= owners;
-      nodes.push_back(std::make_unique<Node>(plan, r, joins, joins ? kNoVersion : version, layout,
-                                             net.end(r), limits));
+      nodes.push_back(std::make_unique<EpochNode>(plan, r, joins, joins ? kNoVersion : version,
+                                                  layout, net.end(r), limits));
     }
   }
   Holders holders() const { return {plan, &plan->holders}; }
@@ -169,12 +170,12 @@ struct Group {
   const Layout layout;
   MemoryNet net;
   std::shared_ptr<const Plan> plan;
-  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<std::unique_ptr<EpochNode>> nodes;
 };
 
 // Each rank does what the machine of a worker would tell it, as soon as it may.
 struct Steps {
-  Steps(Group& of, std::uint64_t steps) : group(of), last(5 + steps) {}
+  Steps(EpochGroup& of, std::uint64_t steps) : group(of), last(5 + steps) {}
 
   void begin(Rank r) {
     Epoch& frames = group.frames(r);
@@ -218,7 +219,7 @@ struct Steps {
   }
   Version at(Rank r) { return version.try_emplace(r, 5).first->second; }
 
-  Group& group;
+  EpochGroup& group;
   const Version last;
   std::map<Rank, Version> version;
   std::map<Rank, std::uint32_t> votes;
@@ -232,7 +233,7 @@ TEST_CASE("epoch: steps pass whatever the order in which frames of different ran
     CAPTURE(seed);
     std::mt19937 random(seed);
     const std::uint32_t world = 1 + seed % 5;
-    Group group(world);
+    EpochGroup group(world);
     Steps steps(group, /*steps=*/4);
     for (Rank r = 0; r < world; ++r) steps.begin(r);
     const auto delivered = group.net.deliver_all(random, [&](Rank to, Rank from, const Frame& f) {
@@ -246,7 +247,7 @@ TEST_CASE("epoch: steps pass whatever the order in which frames of different ran
 }
 
 TEST_CASE("epoch: until it is entered all frames wait but the word ready") {
-  Group group(2, /*joiners=*/0, kNoVersion);
+  EpochGroup group(2, /*joiners=*/0, kNoVersion);
   group.frames(1).send_ready();
   group.frames(1).send_vote(vote_of(7));
   group.frames(1).send_vote(vote_of(8));
@@ -257,7 +258,7 @@ TEST_CASE("epoch: until it is entered all frames wait but the word ready") {
 }
 
 TEST_CASE("epoch: a joiner enters with the first gather frame, and what came before it follows") {
-  Group group(3, /*joiners=*/1);
+  EpochGroup group(3, /*joiners=*/1);
   group.frames(1).send_vote(vote_of(5));
   CHECK(group.all_arrive(1, 2).empty());
   group.frames(0).open_step(group.holders());
@@ -272,7 +273,7 @@ TEST_CASE("epoch: a joiner enters with the first gather frame, and what came bef
 }
 
 TEST_CASE("epoch: a version whose copies differ is not complete") {
-  Group group(2);  // each has a copy of what the other owns
+  EpochGroup group(2);  // each has a copy of what the other owns
   group.nodes[1]->wrong = 1;
   for (Rank r = 0; r < 2; ++r) {
     group.frames(r).open_step(group.holders());
@@ -283,7 +284,7 @@ TEST_CASE("epoch: a version whose copies differ is not complete") {
 }
 
 TEST_CASE("epoch: a step's sums wait for its reduction, those of faster peers for the next") {
-  Group group(2);
+  EpochGroup group(2);
   for (Rank r = 0; r < 2; ++r) {
     group.frames(r).open_step(group.holders());
     group.nodes[r]->compute(5);
@@ -309,10 +310,10 @@ TEST_CASE("epoch: a step's sums wait for its reduction, those of faster peers fo
 }
 
 TEST_CASE("epoch: state arrives as it was sent, if the plan moves it") {
-  Group group(2);
+  EpochGroup group(2);
   auto plan = std::make_shared<Plan>(*group.plan);
   plan->moves = {{.segments = {1, 2}, .source = 1, .target = 0}};
-  Node target(plan, 0, false, 5, group.layout, group.net.end(0));
+  EpochNode target(plan, 0, false, 5, group.layout, group.net.end(0));
   const auto sent = [&](SegmentRange segments) {
     group.frames(1).send_move(0, 5, record_of(4), segments, share(Bytes{'a', 'b'}));
     const Frame frame = group.net.queue(1, 0).front();
@@ -348,7 +349,7 @@ TEST_CASE("epoch: whoever sent what cannot be is named, and nothing is delivered
   };
   for (const Case& c : cases) {
     CAPTURE(std::string(c.name));
-    Group group(3);
+    EpochGroup group(3);
     const Texts got = texts(group.frames(0).on_frame(2, make_frame(c.header, c.payload)));
     REQUIRE(got.size() == 1);
     CHECK(got[0].starts_with("wrong 2: "));
@@ -357,7 +358,7 @@ TEST_CASE("epoch: whoever sent what cannot be is named, and nothing is delivered
     CHECK(group.frames(0).set_version(6).empty());
   }
   // A frame that had to wait, and turns out wrong when the version is known.
-  Group group(3, /*joiners=*/1);
+  EpochGroup group(3, /*joiners=*/1);
   group.frames(1).send_vote(vote_of(5));
   group.net.queue(1, 2).front().header.version = 9;
   CHECK(group.all_arrive(1, 2).empty());
@@ -373,7 +374,7 @@ TEST_CASE("epoch: damaged frames are taken, wait, or name their sender") {
   std::vector<std::pair<Rank, Frame>> sent;  // to rank 0
   {
     std::mt19937 random(1);
-    Group group(3);
+    EpochGroup group(3);
     Steps steps(group, /*steps=*/2);
     for (Rank r = 0; r < 3; ++r) steps.begin(r);
     REQUIRE(group.net.deliver_all(random, [&](Rank to, Rank from, const Frame& f) {
@@ -385,7 +386,7 @@ TEST_CASE("epoch: damaged frames are taken, wait, or name their sender") {
   std::size_t taken = 0, refused = 0;
   for (std::uint32_t seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);
-    Group group(3, /*joiners=*/0, seed % 3 == 0 ? kNoVersion : Version{5});
+    EpochGroup group(3, /*joiners=*/0, seed % 3 == 0 ? kNoVersion : Version{5});
     Epoch& frames = group.frames(0);
     if (seed % 2 == 0) {
       frames.open_step(group.holders());
@@ -417,13 +418,13 @@ TEST_CASE("epoch: damaged frames are taken, wait, or name their sender") {
 TEST_CASE("epoch: what waits is bounded") {
   SessionLimits limits;
   limits.frames_max = 3;
-  Group group(2, /*joiners=*/0, kNoVersion, limits);
+  EpochGroup group(2, /*joiners=*/0, kNoVersion, limits);
   for (int i = 0; i < 4; ++i) group.frames(1).send_vote(vote_of(5));
   const Texts held = group.all_arrive(1, 0);
   REQUIRE(held.size() == 1);
   CHECK(held[0].starts_with("wrong 1: too many frames wait, 4 of "));
   // Sums of a step whose reduction does not begin.
-  Group entered(2, /*joiners=*/0, 5, limits);
+  EpochGroup entered(2, /*joiners=*/0, 5, limits);
   FrameHeader sums;
   sums.kind = FrameKind::kContribution;
   sums.version = 5;

@@ -38,8 +38,8 @@ struct Source : GatherSource {
   std::set<SegmentId> published;
 };
 
-struct Group {
-  Group(std::uint32_t world, std::uint32_t seed, std::uint32_t joiners)
+struct GatherGroup {
+  GatherGroup(std::uint32_t world, std::uint32_t seed, std::uint32_t joiners)
       : random(seed), layout({{"a", {37 * kBlock}}}, 1, 1 + seed % 6), net(world), sources(world) {
     Table table(layout.segments());
     // Up to three copies, fewer where there are fewer members.
@@ -86,7 +86,7 @@ TEST_CASE("gather: everybody has all parameters, whoever holds how much of them"
   for (std::uint32_t seed = 0; seed < 64; ++seed) {
     CAPTURE(seed);
     const std::uint32_t world = 1 + seed % 8;
-    Group group(world, seed, /*joiners=*/world > 2 ? seed % 3 : 0);
+    GatherGroup group(world, seed, /*joiners=*/world > 2 ? seed % 3 : 0);
     REQUIRE(group.run().has_value());
     for (Rank r = 0; r < world; ++r) {
       CHECK(group.ranks[r]->done());
@@ -99,7 +99,7 @@ TEST_CASE("gather: everybody has all parameters, whoever holds how much of them"
 }
 
 TEST_CASE("gather: a copy that is not as its owner's is named, and the version is never complete") {
-  Group group(3, 5, /*joiners=*/0);
+  GatherGroup group(3, 5, /*joiners=*/0);
   const auto replicated = [&](SegmentId s) { return (*group.holders)[s].size() > 1; };
   SegmentId s = 0;
   while (!replicated(s)) ++s;
@@ -113,7 +113,7 @@ TEST_CASE("gather: a copy that is not as its owner's is named, and the version i
 }
 
 TEST_CASE("gather: who has a copy is sent no parameters") {
-  Group group(3, 5, /*joiners=*/0);
+  GatherGroup group(3, 5, /*joiners=*/0);
   for (Rank r = 0; r < 3; ++r) group.ranks[r]->start(group.net.end(r));
   for (Rank to = 0; to < 3; ++to)
     for (Rank from = 0; from < 3; ++from) {
@@ -128,7 +128,7 @@ TEST_CASE("gather: who has a copy is sent no parameters") {
 }
 
 TEST_CASE("gather: a joiner learns version and record from the first frame") {
-  Group group(3, 5, /*joiners=*/1);
+  GatherGroup group(3, 5, /*joiners=*/1);
   CHECK(group.ranks[2]->version() == kNoVersion);
   REQUIRE(group.run().has_value());
   CHECK(group.ranks[2]->version() == 9);
@@ -163,7 +163,7 @@ TEST_CASE("gather: a malformed frame is refused and its sender named") {
   };
   for (const Case& c : cases) {
     CAPTURE(c.name);
-    Group group(2, 3, 0);
+    GatherGroup group(2, 3, 0);
     group.ranks[1]->start(group.net.end(1));
     Frame frame = group.net.queue(1, 0).front();
     c.change(frame);
@@ -172,7 +172,7 @@ TEST_CASE("gather: a malformed frame is refused and its sender named") {
     CHECK(result.error().code() == Code::kCorrupt);
     CHECK(result.error().text().find("from rank 1") != std::string::npos);
   }
-  Group group(3, 3, 0);
+  GatherGroup group(3, 3, 0);
   group.ranks[1]->start(group.net.end(1));
   const Frame frame = group.net.queue(1, 0).front();
   CHECK(!group.ranks[0]->on_frame(2, frame).has_value());  // not from the owner

@@ -11,35 +11,32 @@
 #include "core/base/check.h"
 
 namespace starling::collectives {
-namespace {
-
-enum class Stage : std::uint8_t {
-  kAway,
-  kJoined,
-  kReady,
-  kAdrift,  // a round with a dead member looked good here: its later transfers meet nothing
-  kFailed,
-  kGone,
-};
-
-struct Member {
-  Stage stage = Stage::kAway;
-  TransportOptions options;
-  TransportEvents events;
-  std::shared_ptr<std::byte> staging;
-  std::uint64_t rounds = 0;  // begun
-  std::size_t missing = 0;   // transfers of the one under way that have not met their other end
-  bool under_way = false;
-  std::vector<Transfer> receives;  // of it
-
-  bool meets() const { return stage == Stage::kJoined || stage == Stage::kReady; }
-  bool over() const { return stage == Stage::kFailed || stage == Stage::kGone; }
-};
-
-}  // namespace
 
 // Group is what a transport's members share. Each deferred call owns the group.
 struct MemoryTransports::Group : std::enable_shared_from_this<Group> {
+  enum class Stage : std::uint8_t {
+    kAway,
+    kJoined,
+    kReady,
+    kAdrift,  // a round with a dead member looked good here: its later transfers meet nothing
+    kFailed,
+    kGone,
+  };
+
+  struct Member {
+    Stage stage = Stage::kAway;
+    TransportOptions options;
+    TransportEvents events;
+    std::shared_ptr<std::byte> staging;
+    std::uint64_t rounds = 0;  // begun
+    std::size_t missing = 0;   // transfers of the one under way that have not met their other end
+    bool under_way = false;
+    std::vector<Transfer> receives;  // of it
+
+    bool meets() const { return stage == Stage::kJoined || stage == Stage::kReady; }
+    bool over() const { return stage == Stage::kFailed || stage == Stage::kGone; }
+  };
+
   struct Lane {  // from one rank to another
     std::deque<Transfer> sends, receives;
   };
@@ -188,13 +185,13 @@ class MemoryTransports::Path final : public DeviceTransport {
   ~Path() override { doom(); }
 
   std::byte* staging() override {
-    const Member& member = group_->at(self_);
-    return member.stage == Stage::kJoined ? nullptr : member.staging.get();
+    const Group::Member& member = group_->at(self_);
+    return member.stage == Group::Stage::kJoined ? nullptr : member.staging.get();
   }
   void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives) override {
     group_->exchange(self_, std::move(sends), std::move(receives));
   }
-  void doom() override { group_->leave(self_, Stage::kGone); }
+  void doom() override { group_->leave(self_, Group::Stage::kGone); }
 
  private:
   const std::shared_ptr<Group> group_;

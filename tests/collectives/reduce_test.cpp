@@ -14,7 +14,7 @@
 namespace starling::collectives {
 namespace {
 
-constexpr std::uint64_t kSeed = 11;
+constexpr std::uint64_t kReduceSeed = 11;
 constexpr Version kStep = 6;
 
 using Table = std::vector<std::vector<Rank>>;
@@ -36,9 +36,9 @@ struct Worker {
 };
 
 // A group of workers whose micro-batches are dealt at random; `direct` is the sum in one loop.
-struct Group {
-  Group(std::uint32_t world_size, std::uint32_t blocks, std::uint32_t micro_batches,
-        std::uint32_t seed)
+struct ReduceGroup {
+  ReduceGroup(std::uint32_t world_size, std::uint32_t blocks, std::uint32_t micro_batches,
+              std::uint32_t seed)
       : random(seed),
         layout(tensors_of(blocks, seed), /*segment_blocks=*/1 + seed % 3,
                /*bucket_segments=*/1 + seed % 5),
@@ -81,7 +81,7 @@ struct Group {
       }
     }
     ++w.lanes[s].micro_batches;
-    w.lanes[s].micro_batch_hashes += micro_batch_hash(kSeed, kStep, m, use);
+    w.lanes[s].micro_batch_hashes += micro_batch_hash(kReduceSeed, kStep, m, use);
   }
 
   void add_side_entry(Worker& w, std::uint32_t block, MicroBatch m, std::uint32_t use = 0) {
@@ -106,7 +106,7 @@ struct Group {
                       in_place ? w.lanes : w.total_lanes,
                       &w.received};
       const ReduceOptions options{r, world, kStep,
-                                  CompleteLanes(kSeed, kStep, M, layout.uses_max())};
+                                  CompleteLanes(kReduceSeed, kStep, M, layout.uses_max())};
       ranks.push_back(std::make_unique<Reduce>(sums, holders, options));
     }
   }
@@ -149,7 +149,7 @@ struct Group {
   }
 
   void check_all() {
-    const CompleteLanes complete(kSeed, kStep, M, layout.uses_max());
+    const CompleteLanes complete(kReduceSeed, kStep, M, layout.uses_max());
     for (Rank r = 0; r < world; ++r) {
       CAPTURE(r);
       CHECK(ranks[r]->done());
@@ -189,7 +189,7 @@ struct Group {
 TEST_CASE("reduce: every holder gets the exact totals, in any order of arrival") {
   for (std::uint32_t seed = 0; seed < 160; ++seed) {
     CAPTURE(seed);
-    Group group(1 + seed % 8, 1 + seed * 7 % 40, /*M=*/1 + seed % 13, seed);
+    ReduceGroup group(1 + seed % 8, 1 + seed * 7 % 40, /*M=*/1 + seed % 13, seed);
     MemoryNet net(group.world);
     std::vector<std::vector<std::int32_t>> before;
     for (const Worker& w : group.workers) before.push_back(w.accumulators);
@@ -206,7 +206,7 @@ TEST_CASE("reduce: every holder gets the exact totals, in any order of arrival")
 TEST_CASE("reduce: R2, after a break at any point a second reduction gives the same totals") {
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
     CAPTURE(seed);
-    Group group(2 + seed % 5, 20, /*M=*/5, seed);
+    ReduceGroup group(2 + seed % 5, 20, /*M=*/5, seed);
     MemoryNet broken(group.world);
     group.make();
     REQUIRE(group.run(broken, /*limit=*/seed).has_value());
@@ -226,7 +226,7 @@ TEST_CASE("reduce: R2, after a break at any point a second reduction gives the s
 TEST_CASE("reduce: R2, a reduction that writes accumulators is noticed by the next one") {
   int noticed = 0;
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
-    Group group(3, 20, /*M=*/5, seed);
+    ReduceGroup group(3, 20, /*M=*/5, seed);
     MemoryNet broken(group.world);
     group.make(/*in_place=*/true);
     (void)group.run(broken, /*limit=*/10 + seed);
@@ -239,7 +239,7 @@ TEST_CASE("reduce: R2, a reduction that writes accumulators is noticed by the ne
 }
 
 TEST_CASE("reduce: long arrays travel in several frames of bounded size") {
-  Group group(3, 4096, /*M=*/2, /*seed=*/3);
+  ReduceGroup group(3, 4096, /*M=*/2, /*seed=*/3);
   MemoryNet net(group.world);
   group.make();
   for (Rank r = 0; r < group.world; ++r)
@@ -254,8 +254,8 @@ TEST_CASE("reduce: long arrays travel in several frames of bounded size") {
 
 // Segment 0 is owned by 0, segment 1 by 1, both held by all of three ranks; M = 6, two each, and
 // two side entries of rank 2.
-struct Small : Group {
-  Small() : Group(3, 2, 0, 0), net(3) {
+struct Small : ReduceGroup {
+  Small() : ReduceGroup(3, 2, 0, 0), net(3) {
     workers.assign(3, workers[0]);
     for (Worker& w : workers) w.own.clear();
     for (Rank r = 0; r < 3; ++r) {
@@ -263,7 +263,7 @@ struct Small : Group {
       for (ProofLanes& lanes : workers[r].lanes) {
         lanes.micro_batches = 2;
         for (MicroBatch m(2 * r); m < 2 * r + 2; ++m)
-          lanes.micro_batch_hashes += micro_batch_hash(kSeed, kStep, m);
+          lanes.micro_batch_hashes += micro_batch_hash(kReduceSeed, kStep, m);
       }
     }
     add_side_entry(workers[2], 0, 4);
@@ -276,7 +276,7 @@ struct Small : Group {
       Worker& w = workers[r];
       const Sums sums{&layout, w.accumulators, w.lanes, w.totals, w.total_lanes, &w.received};
       ranks.push_back(std::make_unique<Reduce>(
-          sums, holders, ReduceOptions{r, 3, kStep, CompleteLanes(kSeed, kStep, 6)}));
+          sums, holders, ReduceOptions{r, 3, kStep, CompleteLanes(kReduceSeed, kStep, 6)}));
     }
     for (Rank r = 0; r < 3; ++r)
       if (auto started = ranks[r]->start(workers[r].own, net.end(r)); !started) return started;

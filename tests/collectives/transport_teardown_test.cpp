@@ -19,7 +19,7 @@ const TransportId kTransport{kOld, 1};
 std::vector<std::string> text_of(const TeardownCommands& commands) {
   std::vector<std::string> texts;
   for (const auto& command : commands) {
-    if (const auto* send = std::get_if<Send>(&command)) {
+    if (const auto* send = std::get_if<teardown::Send>(&command)) {
       CHECK(send->word.epoch == kOld);
       texts.push_back(std::to_string(send->epoch.term) + "." + std::to_string(send->epoch.counter) +
                       ">" + std::to_string(send->to.value()) + ":" +

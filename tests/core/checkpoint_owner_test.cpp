@@ -15,35 +15,25 @@
 
 #include "core/base/process_identity.h"
 #include "core/formats/checkpoint.h"
+#include "tests/core/checkpoint_folder.h"
 
 namespace starling {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Folder {
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "starling-owner-XXXXXX").string();
-    path = ::mkdtemp(name.data());
-    storage = open_storage(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string path;
-  std::unique_ptr<Storage> storage;
-};
-
-const std::string kJob = "[job]\nname = \"first\"\nseed = 1\n";
+const std::string kJobText = "[job]\nname = \"first\"\nseed = 1\n";
 const std::string kOther = "[job]\nname = \"second\"\nseed = 2\n";
 const JobId kRun{1, 2, 3, 0xff};
 const JobId kLater{4};
 
-CheckpointWriter writer(std::uint64_t state_hash, const std::string& job = kJob,
+CheckpointWriter writer(std::uint64_t state_hash, const std::string& job = kJobText,
                         std::uint64_t accepts = 0) {
   return {state_hash, accepts, job, kRun};
 }
 
 CheckpointWriter leader(const JobId& run, std::uint64_t term) {
-  return {7, 0, kJob, run, term};
+  return {7, 0, kJobText, run, term};
 }
 
 void publish(const std::string& dir, Version version, std::uint64_t state_hash) {
@@ -51,7 +41,7 @@ void publish(const std::string& dir, Version version, std::uint64_t state_hash) 
   m.checkpoint = {version, {1, 2}, {3, 4}, "isa reference"};
   m.record.version = version - 1;
   m.state_hash = state_hash;
-  m.job = kJob;
+  m.job = kJobText;
   m.segments = 1;
   m.segment_blocks = 4;
   m.shards = {{"shard", 3, {{0, {1, 2}}}}};
@@ -62,7 +52,7 @@ void publish(const std::string& dir, Version version, std::uint64_t state_hash) 
 }
 
 TEST_CASE("owner: what was written reads back, and half of it does not") {
-  const CheckpointOwner owner{{0xfeedfacecafebeef, 1}, kJob, kRun, 12};
+  const CheckpointOwner owner{{0xfeedfacecafebeef, 1}, kJobText, kRun, 12};
   const std::string text = format_checkpoint_owner(owner);
   CHECK(parse_checkpoint_owner(text).value() == owner);
   for (std::size_t n = 0; n + 1 < text.size(); ++n)
@@ -73,7 +63,7 @@ TEST_CASE("owner: what was written reads back, and half of it does not") {
 }
 
 TEST_CASE("owner: a folder belongs to the job that claims it first, and says so") {
-  const Folder folder;
+  const CheckpointFolder folder;
   CHECK_FALSE(read_checkpoint_owner(*folder.storage).value());
   CHECK(may_take_checkpoints(*folder.storage, writer(8, kOther)));
   CHECK(take_checkpoints(*folder.storage, writer(7)));
@@ -93,7 +83,7 @@ TEST_CASE("owner: a folder belongs to the job that claims it first, and says so"
 
 TEST_CASE("owner: of many that claim at once one has the folder") {
   for (int round = 0; round < 20; ++round) {
-    const Folder folder;
+    const CheckpointFolder folder;
     std::atomic<int> had = 0;
     std::vector<std::thread> threads;
     for (std::uint64_t hash = 1; hash <= 4; ++hash)
@@ -106,7 +96,7 @@ TEST_CASE("owner: of many that claim at once one has the folder") {
 }
 
 TEST_CASE("owner: a job that goes on with another rate takes the folder with it, and back") {
-  const Folder folder;
+  const CheckpointFolder folder;
   REQUIRE(take_checkpoints(*folder.storage, writer(7)));
   REQUIRE(take_checkpoints(*folder.storage, writer(8, kOther, /*accepts=*/7)));
   const auto owner = read_checkpoint_owner(*folder.storage).value();
@@ -119,7 +109,7 @@ TEST_CASE("owner: a job that goes on with another rate takes the folder with it,
 }
 
 TEST_CASE("owner: checkpoints of a build that made no such file say whose they are") {
-  const Folder folder;
+  const CheckpointFolder folder;
   publish(folder.path, 40, 7);
   CHECK_FALSE(take_checkpoints(*folder.storage, writer(8, kOther)));
   CHECK_FALSE(fs::exists(folder.path + "/owner.json"));
@@ -128,7 +118,7 @@ TEST_CASE("owner: checkpoints of a build that made no such file say whose they a
 }
 
 TEST_CASE("owner: nothing of another job is removed or written over") {
-  const Folder folder;
+  const CheckpointFolder folder;
   publish(folder.path, 10, 7);
   publish(folder.path, 20, 8);
   publish(folder.path, 30, 8);
@@ -155,7 +145,7 @@ void try_all(Storage& storage, const CheckpointWriter& late) {
 }
 
 TEST_CASE("owner: a run whose job's newer run has the folder writes and removes nothing there") {
-  const Folder folder;
+  const CheckpointFolder folder;
   REQUIRE(take_checkpoints(*folder.storage, leader(kRun, 0)));
   CHECK(hold_checkpoints(*folder.storage, leader(kRun, 9)));
   REQUIRE(take_checkpoints(*folder.storage, leader(kLater, 0)));
@@ -171,7 +161,7 @@ TEST_CASE("owner: a run whose job's newer run has the folder writes and removes 
 }
 
 TEST_CASE("owner: a leader that goes on late writes and removes nothing after a newer one") {
-  const Folder folder;
+  const CheckpointFolder folder;
   REQUIRE(take_checkpoints(*folder.storage, leader(kRun, 0)));
   publish(folder.path, 10, 7);
   publish(folder.path, 30, 7);
@@ -182,7 +172,7 @@ TEST_CASE("owner: a leader that goes on late writes and removes nothing after a 
   CHECK(hold_checkpoints(*folder.storage, leader(kRun, 5)));
 }
 
-Manifest manifest_of(const Folder& folder, Version version) {
+Manifest manifest_of(const CheckpointFolder& folder, Version version) {
   publish(folder.path, version, 7);
   const Manifest manifest = read_manifest(*folder.storage, version).value();
   REQUIRE(folder.storage->remove(checkpoint_folder(version) + "/manifest.json"));
@@ -191,15 +181,15 @@ Manifest manifest_of(const Folder& folder, Version version) {
 
 TEST_CASE(
     "owner: a run that ends without a checkpoint gives the folder back to the one before it") {
-  const Folder folder;
+  const CheckpointFolder folder;
   const JobId third{5};
   REQUIRE(take_checkpoints(*folder.storage,
                            writer(8, kOther)));  // in job 8, which the others go on from
-  REQUIRE(take_checkpoints(*folder.storage, {7, 8, kJob, kLater, 0}));
-  CHECK(hold_checkpoints(*folder.storage, {7, 8, kJob, kLater, 3}));
+  REQUIRE(take_checkpoints(*folder.storage, {7, 8, kJobText, kLater, 0}));
+  CHECK(hold_checkpoints(*folder.storage, {7, 8, kJobText, kLater, 3}));
   const auto before = read_checkpoint_owner(*folder.storage).value();
-  REQUIRE(
-      publish_own_checkpoint(*folder.storage, {7, 8, kJob, kLater, 3}, manifest_of(folder, 10)));
+  REQUIRE(publish_own_checkpoint(*folder.storage, {7, 8, kJobText, kLater, 3},
+                                 manifest_of(folder, 10)));
   const auto owner = read_checkpoint_owner(*folder.storage).value();
   CHECK(before->before.size() == 1);
   CHECK(owner->before.empty());  // it has published: kRun gets nothing back
@@ -214,12 +204,12 @@ TEST_CASE(
   give_up_checkpoints(*folder.storage, third);
   CHECK(read_checkpoint_owner(*folder.storage).value() == owner);  // hashes, job and term as well
   CHECK(still_of_run(*folder.storage, kLater));
-  CHECK(hold_checkpoints(*folder.storage, {7, 8, kJob, kLater, 3}));
+  CHECK(hold_checkpoints(*folder.storage, {7, 8, kJobText, kLater, 3}));
 }
 
 TEST_CASE(
     "owner: of several runs without a checkpoint the last that has not ended gets the folder") {
-  const Folder folder;
+  const CheckpointFolder folder;
   const JobId third{5}, fourth{6};
   publish(folder.path, 10, 7);
   for (const JobId& run : {kRun, kLater, third, fourth})
@@ -262,7 +252,7 @@ std::string identity_of_a_dead_process() {
 }
 
 TEST_CASE("owner: of runs that were killed before a checkpoint an older one gets the folder back") {
-  const Folder folder;
+  const CheckpointFolder folder;
   const std::string dead = identity_of_a_dead_process(), alive = process_identity();
   CHECK(is_over(dead));
   CHECK_FALSE(is_over(alive));
@@ -296,8 +286,8 @@ TEST_CASE("owner: of runs that were killed before a checkpoint an older one gets
 }
 
 TEST_CASE("owner: half of a file, of a writer that was killed, is nobody's") {
-  const Folder folder;
-  CheckpointOwner owner{{7}, kJob, kRun, 0, "", {}};
+  const CheckpointFolder folder;
+  CheckpointOwner owner{{7}, kJobText, kRun, 0, "", {}};
   const std::string whole = format_checkpoint_owner(owner);
   const auto written = [&](const std::string& text) {
     std::ofstream(folder.path + "/owner.json") << text;
@@ -311,7 +301,7 @@ TEST_CASE("owner: half of a file, of a writer that was killed, is nobody's") {
 }
 
 TEST_CASE("owner: a file without a run is taken by the run that writes next") {
-  const Folder folder;
+  const CheckpointFolder folder;
   std::ofstream(folder.path + "/owner.json")
       << R"({"format":"starling-checkpoints","state_hashes":["0000000000000007"],"job":"x"})";
   CHECK(still_of_run(*folder.storage, kRun));

@@ -12,25 +12,15 @@
 
 #include "core/formats/shard.h"
 #include "core/formats/synced_file.h"
+#include "tests/core/checkpoint_folder.h"
 
 namespace starling {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Folder {
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "starling-checkpoint-XXXXXX").string();
-    path = ::mkdtemp(name.data());
-    storage = open_storage(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string path;
-  std::unique_ptr<Storage> storage;
-};
-
 // Two shards of three segments.
-Manifest sample() {
+Manifest manifest_sample() {
   Manifest m;
   m.checkpoint = {40, {111, 222}, {3, 4}, "isa reference", {5, 6}};
   m.record = {39, 1.25, 0.5, 800, false, 77, {}};
@@ -49,15 +39,15 @@ bool same(const Manifest& a, const Manifest& b) {
 }
 
 TEST_CASE("manifest: what was written reads back") {
-  const auto read = parse_manifest(format_manifest(sample()));
+  const auto read = parse_manifest(format_manifest(manifest_sample()));
   REQUIRE_MESSAGE(read, read.error().text());
-  CHECK(same(read.value(), sample()));
-  CHECK(read.value().job == sample().job);
+  CHECK(same(read.value(), manifest_sample()));
+  CHECK(read.value().job == manifest_sample().job);
 }
 
 TEST_CASE(
     "manifest: from which step on it is in doubt reads back, and has no line where it is not") {
-  Manifest m = sample();
+  Manifest m = manifest_sample();
   CHECK(format_manifest(m).find("doubted_from") == std::string::npos);
   m.checkpoint.doubted_from = 3;
   const auto read = parse_manifest(format_manifest(m));
@@ -66,7 +56,7 @@ TEST_CASE(
 }
 
 TEST_CASE("manifest: data that were not known have no line") {
-  Manifest m = sample();
+  Manifest m = manifest_sample();
   m.checkpoint.data = {};
   const std::string text = format_manifest(m);
   CHECK(text.find("\"data\"") == std::string::npos);
@@ -77,7 +67,7 @@ TEST_CASE("manifest: data that were not known have no line") {
 
 // Goal: nothing that changed since it was written is believed. Method: every bit of it.
 TEST_CASE("manifest: a flipped bit is found wherever it is") {
-  const std::string text = format_manifest(sample());
+  const std::string text = format_manifest(manifest_sample());
   for (std::size_t bit = 0; bit < text.size() * 8; ++bit) {
     std::string damaged = text;
     damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
@@ -87,7 +77,7 @@ TEST_CASE("manifest: a flipped bit is found wherever it is") {
 }
 
 TEST_CASE("manifest: one that is cut or longer is refused") {
-  const std::string text = format_manifest(sample());
+  const std::string text = format_manifest(manifest_sample());
   for (std::size_t n = 0; n < text.size(); ++n) CHECK_FALSE(parse_manifest(text.substr(0, n)));
   CHECK_FALSE(parse_manifest(text + " "));
   CHECK_FALSE(parse_manifest(text + text));
@@ -112,7 +102,7 @@ TEST_CASE("manifest: one that contradicts itself is refused, and the text says w
   };
   for (const Case& c : cases) {
     CAPTURE(c.text);
-    Manifest m = sample();
+    Manifest m = manifest_sample();
     c.spoil(m);
     const auto read = parse_manifest(format_manifest(m));
     REQUIRE_FALSE(read);
@@ -123,7 +113,7 @@ TEST_CASE("manifest: one that contradicts itself is refused, and the text says w
 
 TEST_CASE("manifest: another version of the format is not damage") {
   for (const std::string version : {"2", "4"}) {
-    std::string text = format_manifest(sample());
+    std::string text = format_manifest(manifest_sample());
     const std::string now = "\"version\": 3,";
     text.replace(text.find(now), now.size(), "\"version\": " + version + ",");
     const auto read = parse_manifest(text);
@@ -136,7 +126,7 @@ TEST_CASE("manifest: another version of the format is not damage") {
 // Goal: no bytes at all crash the reader. Method: pieces of a manifest in disorder, random bytes in
 // between, brackets without end.
 TEST_CASE("manifest: anything at all is refused without a crash") {
-  const std::string text = format_manifest(sample());
+  const std::string text = format_manifest(manifest_sample());
   std::mt19937_64 random(1);
   for (int i = 0; i < 20000; ++i) {
     std::string bytes = text;
@@ -166,42 +156,43 @@ TEST_CASE("manifest: anything at all is refused without a crash") {
 
 // ---- Folders ----------------------------------------------------------------------------------
 
-void put(const std::string& path, const std::string& text) {
+void write_text(const std::string& path, const std::string& text) {
   fs::create_directories(fs::path(path).parent_path());
   std::ofstream(path, std::ios::binary) << text;
 }
 
 Manifest sample_of(Version version) {
-  Manifest m = sample();
+  Manifest m = manifest_sample();
   m.checkpoint.version = version;
   m.record.version = version - 1;
   return m;
 }
 
-void publish(const std::string& dir, Version version) {
-  for (const Shard& shard : sample().shards)
-    put(checkpoint_folder(dir, version) + "/" + shard.file, std::string(shard.bytes, 'x'));
+void publish_sample(const std::string& dir, Version version) {
+  for (const Shard& shard : manifest_sample().shards)
+    write_text(checkpoint_folder(dir, version) + "/" + shard.file, std::string(shard.bytes, 'x'));
   REQUIRE(publish_checkpoint(*open_storage(dir), sample_of(version)));
 }
 
 TEST_CASE("checkpoint: it is there when its manifest is, and not before") {
-  const Folder folder;
+  const CheckpointFolder folder;
   CHECK(list_checkpoints(*open_storage(folder.path + "/none")).value().empty());
-  for (const Shard& shard : sample().shards)
-    put(checkpoint_folder(folder.path, 40) + "/" + shard.file, std::string(shard.bytes, 'x'));
+  for (const Shard& shard : manifest_sample().shards)
+    write_text(checkpoint_folder(folder.path, 40) + "/" + shard.file,
+               std::string(shard.bytes, 'x'));
   CHECK(list_checkpoints(*folder.storage).value().empty());
   REQUIRE(publish_checkpoint(*folder.storage, sample_of(40)));
-  publish(folder.path, 7);
+  publish_sample(folder.path, 7);
   CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{7, 40});
   CHECK(same(read_manifest(*folder.storage, 40).value(), sample_of(40)));
 }
 
 TEST_CASE("checkpoint: a shard that is missing or short is noticed before it is published") {
-  const Folder folder;
+  const CheckpointFolder folder;
   const auto missing = publish_checkpoint(*folder.storage, sample_of(40));
   REQUIRE_FALSE(missing);
-  for (const Shard& shard : sample().shards)
-    put(checkpoint_folder(folder.path, 40) + "/" + shard.file, std::string(449, 'x'));
+  for (const Shard& shard : manifest_sample().shards)
+    write_text(checkpoint_folder(folder.path, 40) + "/" + shard.file, std::string(449, 'x'));
   const auto cut = publish_checkpoint(*folder.storage, sample_of(40));
   REQUIRE_FALSE(cut);
   CHECK(cut.error().text().find("has 449 bytes, expected 900") != std::string::npos);
@@ -209,23 +200,24 @@ TEST_CASE("checkpoint: a shard that is missing or short is noticed before it is 
 }
 
 TEST_CASE("checkpoint: a manifest in the folder of another version is refused") {
-  const Folder folder;
-  publish(folder.path, 40);
+  const CheckpointFolder folder;
+  publish_sample(folder.path, 40);
   fs::rename(checkpoint_folder(folder.path, 40), checkpoint_folder(folder.path, 50));
   const auto read = read_manifest(*folder.storage, 50);
   REQUIRE_FALSE(read);
   CHECK(read.error().code() == Code::kCorrupt);
 }
 
-const std::vector<std::uint64_t> kMine{sample().state_hash};
+const std::vector<std::uint64_t> kMine{manifest_sample().state_hash};
 
 TEST_CASE("checkpoint: old ones go, whole or not, and nothing else does") {
-  const Folder folder;
-  for (const Version version : std::vector<Version>{10, 20, 30, 40}) publish(folder.path, version);
-  put(checkpoint_folder(folder.path, 25) + "/shard-left", "x");  // never complete
-  put(folder.path + "/notes.txt", "mine");
-  put(folder.path + "/step-x/notes.txt", "mine");
-  put(folder.path + "/step-4/notes.txt", "mine");  // ours has nine digits
+  const CheckpointFolder folder;
+  for (const Version version : std::vector<Version>{10, 20, 30, 40})
+    publish_sample(folder.path, version);
+  write_text(checkpoint_folder(folder.path, 25) + "/shard-left", "x");  // never complete
+  write_text(folder.path + "/notes.txt", "mine");
+  write_text(folder.path + "/step-x/notes.txt", "mine");
+  write_text(folder.path + "/step-4/notes.txt", "mine");  // ours has nine digits
   remove_checkpoints(*folder.storage, 40, {30, 40}, kMine);
   CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{30, 40});
   CHECK_FALSE(fs::exists(checkpoint_folder(folder.path, 25)));
@@ -236,9 +228,10 @@ TEST_CASE("checkpoint: old ones go, whole or not, and nothing else does") {
 
 // A leader that is none any more knows of 10 and 20 alone.
 TEST_CASE("checkpoint: who is out of date removes nothing that was published since") {
-  const Folder folder;
-  for (const Version version : std::vector<Version>{10, 20, 30}) publish(folder.path, version);
-  put(checkpoint_folder(folder.path, 35) + "/shard-left", "x");
+  const CheckpointFolder folder;
+  for (const Version version : std::vector<Version>{10, 20, 30})
+    publish_sample(folder.path, version);
+  write_text(checkpoint_folder(folder.path, 35) + "/shard-left", "x");
   remove_checkpoints(*folder.storage, 40, {10, 20}, kMine);
   CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{10, 20, 30});
   CHECK_FALSE(fs::exists(checkpoint_folder(folder.path, 35)));
@@ -247,8 +240,9 @@ TEST_CASE("checkpoint: who is out of date removes nothing that was published sin
 }
 
 TEST_CASE("checkpoint: those that are withdrawn are removed, another job's are not") {
-  const Folder folder;
-  for (const Version version : std::vector<Version>{10, 20, 30}) publish(folder.path, version);
+  const CheckpointFolder folder;
+  for (const Version version : std::vector<Version>{10, 20, 30})
+    publish_sample(folder.path, version);
   REQUIRE(withdraw_checkpoints(*folder.storage, 10, {kMine.front() + 1}));
   CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{10, 20, 30});
   REQUIRE(withdraw_checkpoints(*folder.storage, 10, kMine));
@@ -256,10 +250,10 @@ TEST_CASE("checkpoint: those that are withdrawn are removed, another job's are n
 }
 
 TEST_CASE("checkpoint: a folder that cannot be written is refused at once") {
-  const Folder folder;
+  const CheckpointFolder folder;
   CHECK(open_storage(folder.path + "/a/b")->make());
   CHECK(fs::is_empty(folder.path + "/a/b"));
-  put(folder.path + "/file", "x");
+  write_text(folder.path + "/file", "x");
   CHECK_FALSE(open_storage(folder.path + "/file")->make());
   CHECK_FALSE(open_storage("/proc/starling")->make());
 }
@@ -307,7 +301,7 @@ TEST_CASE("shard: the state of segments comes back, with one moment or two") {
   const Layout layout = small_layout();
   REQUIRE(layout.segments() >= 3);
   for (const bool two : {false, true}) {
-    const Folder folder;
+    const CheckpointFolder folder;
     std::vector<Values> kept;
     for (SegmentId s = 0; s < layout.segments(); ++s) kept.emplace_back(layout, s, 1);
     std::vector<SegmentValues> views;
@@ -325,7 +319,7 @@ TEST_CASE("shard: the state of segments comes back, with one moment or two") {
 
 TEST_CASE("shard: it is a safetensors file with names that say what is where") {
   const Layout layout = small_layout();
-  const Folder folder;
+  const CheckpointFolder folder;
   const Values values(layout, 0, 2);
   const SegmentValues view = values.view(true);
   REQUIRE(write_shard(*folder.storage, "step-1", "shard-a", layout, std::span(&view, 1)));
@@ -341,7 +335,7 @@ TEST_CASE("shard: it is a safetensors file with names that say what is where") {
 
 TEST_CASE("shard: damage of any kind is told with the file's name") {
   const Layout layout = small_layout();
-  const Folder folder;
+  const CheckpointFolder folder;
   const Values values(layout, 1, 3);
   const SegmentValues view = values.view(true);
   const Shard shard =
@@ -370,14 +364,14 @@ TEST_CASE("shard: damage of any kind is told with the file's name") {
   for (std::size_t at = 0; at < bytes.size(); at += at < 8 + header ? 1 : 37) {
     std::string damaged = bytes;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-    put(path, damaged);
+    write_text(path, damaged);
     CAPTURE(at);
     if (at < 8 + header)
       (void)read();  // metadata is nobody's business; no crash
     else
       refused("flipped");
   }
-  put(path, bytes.substr(0, bytes.size() - 4));
+  write_text(path, bytes.substr(0, bytes.size() - 4));
   refused("cut");
   fs::remove(path);
   refused("gone");
@@ -385,17 +379,17 @@ TEST_CASE("shard: damage of any kind is told with the file's name") {
 
 // In a container every process has number 1.
 TEST_CASE("synced file: what a killed process of the same number has left is no obstacle") {
-  const Folder folder;
+  const CheckpointFolder folder;
   const std::string path = folder.path + "/file", text = "x";
   for (int i = 0; i < 1000; ++i)
-    put(path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(i), "left");
+    write_text(path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(i), "left");
   const ByteView bytes = as_bytes(std::span<const char>(text));
   CHECK(write_synced_file(path, std::span<const ByteView>(&bytes, 1)));
   CHECK(open_storage(folder.path)->get("file", 10).value() == "x");
 }
 
 TEST_CASE("synced file: a failed write leaves neither the file nor a temporary one") {
-  const Folder folder;
+  const CheckpointFolder folder;
   fs::create_directories(folder.path + "/taken/inside");
   const std::string text = "x";
   const ByteView bytes = as_bytes(std::span<const char>(text));

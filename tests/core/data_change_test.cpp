@@ -19,6 +19,7 @@
 #include "core/data/bytes_source.h"
 #include "core/data/dataset.h"
 #include "tests/core/data_folder.h"
+#include "tests/core/has.h"
 
 namespace starling {
 
@@ -47,7 +48,7 @@ TEST_CASE("the content of large data sees every byte") {
 }
 
 TEST_CASE("the identity sees content and size") {
-  const Folder folder;
+  const DataFolder folder;
   std::map<Digest, std::string> seen;
   for (const std::string content : {"abcd", "abce", "abcda", "bacd"}) {
     const auto set =
@@ -69,7 +70,7 @@ TEST_CASE("the identity sees content and size") {
 }
 
 TEST_CASE("a mapped file that is cut while in use is an error, not a crash") {
-  const Folder folder;
+  const DataFolder folder;
   const auto path = folder.write("t", std::string(100000, 'a'));
   const auto set = Dataset::open(job_for(DataKind::kText, path, 4, 256)).value();
   CHECK(set->micro_batch(0, 0));
@@ -83,7 +84,7 @@ TEST_CASE("a mapped file that is cut while in use is an error, not a crash") {
 // that was only touched. Method: files that are written to after they were opened; their times are
 // set back first, as a clock of files has ticks of milliseconds.
 TEST_CASE("a mapped file that is written to while in use is refused, one that is touched is not") {
-  const Folder folder;
+  const DataFolder folder;
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
   const auto job_of = [&](const std::string& name) {
     const auto path = folder.write(name, std::string(100000, 'a'));
@@ -120,7 +121,7 @@ TEST_CASE("a mapped file that is written to while in use is refused, one that is
 
 // Goal: a writer that sets the time of the bytes back is noticed where the identity is a sample.
 TEST_CASE("a large file of which any time has changed is refused") {
-  const Folder folder;
+  const DataFolder folder;
   const auto path = folder.write("large", "");
   fs::resize_file(path, (64u << 20) + 4096);
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
@@ -139,7 +140,7 @@ TEST_CASE("a large file of which any time has changed is refused") {
 
 // As a write through a mapping, or to a network file system, that the times do not show in time.
 TEST_CASE("a mapped file that was written to without a trace is refused in the last step") {
-  const Folder folder;
+  const DataFolder folder;
   Job job = job_for(DataKind::kText, folder.write("t", std::string(100000, 'a')), 4, 256);
   job.steps = 3;
   const auto set = Dataset::open(job).value();

@@ -12,15 +12,15 @@
 
 namespace starling {
 
-class Folder {
+class DataFolder {
  public:
-  Folder()
+  DataFolder()
       : path_(std::filesystem::temp_directory_path() /
               ("starling_data_" + std::to_string(::getpid()))) {
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
   }
-  ~Folder() { std::filesystem::remove_all(path_); }
+  ~DataFolder() { std::filesystem::remove_all(path_); }
   std::string write(const std::string& name, const std::string& content) const {
     std::filesystem::create_directories((path_ / name).parent_path());
     std::ofstream(path_ / name, std::ios::binary) << content;
@@ -41,10 +41,6 @@ inline Job job_for(DataKind kind, const std::string& path, std::uint32_t context
   job.model = GptSpec{1, 1, 8, context, vocabulary};
   job.data = {kind, path, {}};
   return job;
-}
-
-inline bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace starling

@@ -18,13 +18,14 @@
 #include "core/data/bytes_source.h"
 #include "core/data/dataset.h"
 #include "tests/core/data_folder.h"
+#include "tests/core/has.h"
 
 namespace starling {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string error_of(const Job& job) {
+std::string opening_error(const Job& job) {
   const auto set = Dataset::open(job);
   if (set) return "no error";
   CHECK(set.error().code() == Code::kBadInput);
@@ -52,7 +53,7 @@ std::string llmc(std::uint32_t magic, std::uint32_t version, std::uint32_t count
 }  // namespace
 
 TEST_CASE("text: windows, targets one byte later, tail left out") {
-  const Folder folder;
+  const DataFolder folder;
   const auto path = folder.write("text", "abcdefghij\xff");  // 11 bytes: 3 sequences of 3, tail 1
   const auto set = Dataset::open(job_for(DataKind::kText, path, 3, 256)).value();
   CHECK(set->samples() == 3);
@@ -75,19 +76,23 @@ TEST_CASE("text: windows, targets one byte later, tail left out") {
 }
 
 TEST_CASE("text that is too short or not there") {
-  const Folder folder;
-  CHECK(has(error_of(job_for(DataKind::kText, folder.write("empty", ""), 3, 256)),
+  const DataFolder folder;
+  CHECK(has(opening_error(job_for(DataKind::kText, folder.write("empty", ""), 3, 256)),
             "must have at least 4 bytes (context + 1), has 0"));
-  CHECK(has(error_of(job_for(DataKind::kText, folder.write("short", "abc"), 3, 256)), "has 3"));
-  CHECK(error_of(job_for(DataKind::kText, folder.write("fits", "abcd"), 3, 256)) == "no error");
-  CHECK(has(error_of(job_for(DataKind::kText, folder.path() + "/none", 3, 256)), "No such file"));
-  CHECK(has(error_of(job_for(DataKind::kText, "/dev/null", 3, 256)), "neither a regular file"));
+  CHECK(
+      has(opening_error(job_for(DataKind::kText, folder.write("short", "abc"), 3, 256)), "has 3"));
+  CHECK(opening_error(job_for(DataKind::kText, folder.write("fits", "abcd"), 3, 256)) ==
+        "no error");
+  CHECK(has(opening_error(job_for(DataKind::kText, folder.path() + "/none", 3, 256)),
+            "No such file"));
+  CHECK(
+      has(opening_error(job_for(DataKind::kText, "/dev/null", 3, 256)), "neither a regular file"));
   fs::create_directories(folder.path() + "/hollow/inside");
-  CHECK(has(error_of(job_for(DataKind::kText, folder.path() + "/hollow", 3, 256)), "has 0"));
+  CHECK(has(opening_error(job_for(DataKind::kText, folder.path() + "/hollow", 3, 256)), "has 0"));
 }
 
 TEST_CASE("a folder is its files in the order of their paths; links are not followed") {
-  const Folder folder;
+  const DataFolder folder;
   folder.write("t/b.h", "BB");
   folder.write("t/a/z.h", "zz");
   folder.write("t/a.h", "AA");
@@ -112,7 +117,7 @@ TEST_CASE("a folder is its files in the order of their paths; links are not foll
 }
 
 TEST_CASE("a pattern is the files that match, links to files too") {
-  const Folder folder;
+  const DataFolder folder;
   folder.write("s/train_2.bin", "22");
   folder.write("s/train_10.bin", "10");
   folder.write("s/val_1.bin", "VV");
@@ -135,7 +140,7 @@ TEST_CASE("a pattern is the files that match, links to files too") {
 
 // Of one file and of many: small ones in memory, larger ones mapped.
 TEST_CASE("bytes are the same however they are cut into files") {
-  const Folder folder;
+  const DataFolder folder;
   std::string all;
   for (std::uint64_t i = 0; i < 700'000; ++i) all += static_cast<char>(i * i % 251);
   folder.write("one", all);
@@ -166,7 +171,7 @@ TEST_CASE("bytes are the same however they are cut into files") {
 }
 
 TEST_CASE("tokens: shards are their tokens one after the other") {
-  const Folder folder;
+  const DataFolder folder;
   std::vector<std::uint16_t> all;
   for (int i = 0; i < 100'000; ++i) all.push_back(static_cast<std::uint16_t>(i * 7 % 300));
   const auto part = [&](std::size_t from, std::size_t to) {
@@ -198,7 +203,7 @@ TEST_CASE("tokens: shards are their tokens one after the other") {
 }
 
 TEST_CASE("tokens: raw and with llm.c's header are the same data") {
-  const Folder folder;
+  const DataFolder folder;
   const std::vector<std::uint16_t> all = {5, 0, 299, 7, 8, 9, 10};
   const auto raw =
       Dataset::open(job_for(DataKind::kTokens, folder.write("raw.bin", tokens(all)), 2, 300))
@@ -218,7 +223,7 @@ TEST_CASE("tokens: raw and with llm.c's header are the same data") {
 }
 
 TEST_CASE("token files that are refused") {
-  const Folder folder;
+  const DataFolder folder;
   const std::string some = tokens({1, 2, 3, 4});
   struct Row {
     std::string content, message;
@@ -243,7 +248,7 @@ TEST_CASE("token files that are refused") {
   };
   for (const Row& row : rows) {
     const std::string error =
-        error_of(job_for(DataKind::kTokens, folder.write("t.bin", row.content), 2, 300));
+        opening_error(job_for(DataKind::kTokens, folder.write("t.bin", row.content), 2, 300));
     CHECK_MESSAGE(has(error, row.message), "got: " << error << " wanted: " << row.message);
   }
 }
@@ -264,7 +269,7 @@ TEST_CASE("classified: rows with their labels, from the example's file") {
 }
 
 TEST_CASE("classified files that are refused") {
-  const Folder folder;
+  const DataFolder folder;
   const std::string x = R"("x":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]})";
   const std::string y = R"("y":{"dtype":"I32","shape":[2],"data_offsets":[24,32]})";
   const std::string good = "{" + x + "," + y + "}";
@@ -317,14 +322,14 @@ TEST_CASE("classified files that are refused") {
   for (const Row& row : rows) {
     Job job = job_for(DataKind::kClassified, folder.write("c.safetensors", row.content), 1, 2);
     job.model = MlpSpec{{3, 2}};
-    const std::string error = error_of(job);
+    const std::string error = opening_error(job);
     CHECK_MESSAGE(has(error, row.message), "got: " << error << " wanted: " << row.message);
   }
 }
 
 // The identity of an array above 64 MiB is a sample; a value between its pieces is data, too.
 TEST_CASE("classified: the content of large data sees every value") {
-  const Folder folder;
+  const DataFolder folder;
   constexpr std::size_t kRows = (65u << 20) / (4 * 1024), kColumns = 1024;
   const std::size_t x = 4 * kRows * kColumns;
   const std::string end = std::to_string(x), all = std::to_string(x + 4 * kRows);
@@ -354,7 +359,7 @@ TEST_CASE("classified: the content of large data sees every value") {
 }
 
 TEST_CASE("every sample exactly once per pass, whatever the step borders") {
-  const Folder folder;
+  const DataFolder folder;
   const auto path = folder.write("text", std::string(4 * 17 + 1, 'a'));  // 17 samples of 4
   const Job job = job_for(DataKind::kText, path, 4, 256);                // 6 a step
   const auto set = Dataset::open(job).value();
@@ -372,7 +377,7 @@ TEST_CASE("every sample exactly once per pass, whatever the step borders") {
 }
 
 TEST_CASE("a micro-batch is its samples, and the seed decides which") {
-  const Folder folder;
+  const DataFolder folder;
   std::string content;
   for (int i = 0; i < 400; ++i) content += static_cast<char>(i % 251);
   Job job = job_for(DataKind::kText, folder.write("text", content), 4, 256);
@@ -387,11 +392,11 @@ TEST_CASE("a micro-batch is its samples, and the seed decides which") {
 }
 
 TEST_CASE("raw tokens of 32 or 64 bits are refused, and what they look like is said") {
-  const Folder folder;
+  const DataFolder folder;
   const auto error = [&](const auto& numbers, std::uint32_t vocabulary = 50257) {
     const std::string bytes(reinterpret_cast<const char*>(numbers.data()),
                             numbers.size() * sizeof numbers[0]);
-    return error_of(job_for(DataKind::kTokens, folder.write("t.bin", bytes), 2, vocabulary));
+    return opening_error(job_for(DataKind::kTokens, folder.write("t.bin", bytes), 2, vocabulary));
   };
   std::vector<std::uint16_t> narrow;
   for (int i = 0; i < 500; ++i) narrow.push_back(static_cast<std::uint16_t>(i * 7919 % 50257));
@@ -413,7 +418,7 @@ TEST_CASE("raw tokens of 32 or 64 bits are refused, and what they look like is s
 }
 
 TEST_CASE("after open no file is needed any more") {
-  const Folder folder;
+  const DataFolder folder;
   folder.write("t/a", std::string(1000, 'a'));
   const auto file = folder.write("f", std::string(1000, 'b'));
   const auto of_folder =
@@ -426,7 +431,7 @@ TEST_CASE("after open no file is needed any more") {
 
 // Goal: what a model draws from depends on the job and the place alone, whoever computes it.
 TEST_CASE("a micro-batch knows its seed, step and place") {
-  const Folder folder;
+  const DataFolder folder;
   Job text = job_for(DataKind::kText, folder.write("text", std::string(100, 'a')), 4, 256);
   Job synthetic;
   synthetic.micro_batches = 3;

@@ -23,19 +23,13 @@ namespace starling {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-
-struct Folder : ObserveFolder {
-  Folder() : ObserveFolder("events") {}
-};
+using Json = nlohmann::json;
 
 std::vector<std::string> kinds_of(const std::string& path) {
   std::vector<std::string> kinds;
-  for (const json& line : lines_of(path)) kinds.push_back(line.at("ev"));
+  for (const Json& line : lines_of(path)) kinds.push_back(line.at("ev"));
   return kinds;
 }
-
-constexpr EpochId kEpoch{3, 2};
 
 event::LedgerPassed long_ledger(Version version) {
   event::LedgerPassed ledger{version, kEpoch, {}};
@@ -90,7 +84,7 @@ class FullDisk {
 // Method: a first life that ends in the middle of a line, then a second one that is told everything
 // again, as a coordinator that replays its log tells it, and something new.
 TEST_CASE("events: a file is gone on with by the same coordinator of the same job") {
-  const Folder folder;
+  const ObserveFolder folder("events");
   const Job job = digits();
   {
     const auto writer = EventWriter::open(folder.path(), owner_of(job)).value();
@@ -123,7 +117,7 @@ TEST_CASE("events: a file is gone on with by the same coordinator of the same jo
 }
 
 TEST_CASE("events: the file of another job, coordinator or run is refused, and says whose it is") {
-  const Folder folder;
+  const ObserveFolder folder("events");
   const Job job = digits();
   REQUIRE(EventWriter::open(folder.path(), owner_of(job)).value()->start(start_at(job)));
   Job other = job;
@@ -140,7 +134,7 @@ TEST_CASE("events: the file of another job, coordinator or run is refused, and s
 
 // Goal: a full disk costs lines, not the run, and never half a line.
 TEST_CASE("events: a full disk is told, leaves whole lines, and what is missing is counted") {
-  const Folder folder;
+  const ObserveFolder folder("events");
   std::string missing;
   {
     const auto writer = EventWriter::open(folder.path()).value();
@@ -162,7 +156,7 @@ TEST_CASE("events: a full disk is told, leaves whole lines, and what is missing 
 }
 
 TEST_CASE("events: nothing is missing when the disk has room again in time") {
-  const Folder folder;
+  const ObserveFolder folder("events");
   {
     const auto writer = EventWriter::open(folder.path()).value();
     {
@@ -200,7 +194,7 @@ TEST_CASE("events: while the file takes nothing a bounded part waits, steps are 
   }
   std::size_t lines = 0, dropped = 0;
   for (std::size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
-    const json line = json::parse(text.substr(at, end - at));
+    const Json line = Json::parse(text.substr(at, end - at));
     if (line.at("ev") == "dropped")
       dropped += line.at("lines").get<std::size_t>();
     else

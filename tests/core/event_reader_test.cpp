@@ -12,6 +12,8 @@
 #include "core/observe/event_line.h"
 #include "core/observe/events.h"
 #include "tests/core/event_samples.h"
+#include "tests/core/has.h"
+#include "tests/core/job_text.h"
 #include "tests/core/observe_helpers.h"
 
 namespace starling {
@@ -37,12 +39,6 @@ std::string why_not(const std::string& line) {
   CHECK(read.error().code() == Code::kBadInput);
   CHECK(read.error().text().find('\n') == std::string::npos);
   return read.error().text();
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const auto at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
 }
 
 }  // namespace

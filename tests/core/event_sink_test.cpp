@@ -19,18 +19,12 @@
 namespace starling {
 namespace {
 
-struct Folder : ObserveFolder {
-  Folder() : ObserveFolder("sinks") {}
-};
-
-constexpr EpochId kEpoch{3, 2};
-
-event::StepPassed step_of(Version version, double loss) {
+event::StepPassed step_with(Version version, double loss) {
   return {{version, loss, 1, 20, false, 7}, kEpoch, 2, 1.5};
 }
 
 // The lines of the metrics that are named so.
-std::string lines_of(const Metrics& metrics, std::initializer_list<std::string> names) {
+std::string metric_lines(const Metrics& metrics, std::initializer_list<std::string> names) {
   std::istringstream in(metrics.text(MetricsFormat::kPrometheus, 0));
   std::string found;
   for (std::string line; std::getline(in, line);)
@@ -42,17 +36,17 @@ std::string lines_of(const Metrics& metrics, std::initializer_list<std::string> 
 }  // namespace
 
 TEST_CASE("sinks: each event once, as the file has them, also if members tell it twice") {
-  const Folder folder;
+  const ObserveFolder folder("sinks");
   const auto writer = EventWriter::open(folder.path()).value();
   const Metrics& metrics = writer->add(std::make_unique<Metrics>(Job()));
   REQUIRE(writer->start(start_of(load_job("examples/mlp/digits.toml").value())));
   for (const Version version : {Version{0}, Version{0}, Version{1}, Version{0}})
-    REQUIRE(writer->write(step_of(version, 4.0 - 0.5 * static_cast<double>(version))));
+    REQUIRE(writer->write(step_with(version, 4.0 - 0.5 * static_cast<double>(version))));
   REQUIRE(writer->write(event::Done{2, {1, 2}, 3.5}));
   REQUIRE(writer->write(event::Warning{"after the end"}));
-  CHECK(lines_of(metrics,
-                 {"starling_steps_total", "starling_loss", "starling_tokens", "starling_workers",
-                  "starling_warnings", "starling_state{state=\"done\"}"}) ==
+  CHECK(metric_lines(metrics,
+                     {"starling_steps_total", "starling_loss", "starling_tokens",
+                      "starling_workers", "starling_warnings", "starling_state{state=\"done\"}"}) ==
         "starling_steps_total 2\n"
         "starling_tokens_total 40\n"
         "starling_loss 3.5\n"
@@ -62,7 +56,7 @@ TEST_CASE("sinks: each event once, as the file has them, also if members tell it
 }
 
 TEST_CASE("sinks: what a file that is gone on with has already is not told again") {
-  const Folder folder;
+  const ObserveFolder folder("sinks");
   const Job job = load_job("examples/mlp/digits.toml").value();
   event::Started started = start_of(job);
   started.coordinator = "coordinator-1";
@@ -70,29 +64,29 @@ TEST_CASE("sinks: what a file that is gone on with has already is not told again
   {
     const auto writer = EventWriter::open(folder.path(), owner).value();
     REQUIRE(writer->start(started));
-    REQUIRE(writer->write(step_of(0, 4)));
+    REQUIRE(writer->write(step_with(0, 4)));
   }
   const auto writer = EventWriter::open(folder.path(), owner).value();
   const Metrics& metrics = writer->add(std::make_unique<Metrics>(Job()));
   REQUIRE(writer->start(started));
-  REQUIRE(writer->write(step_of(0, 4)));
-  REQUIRE(writer->write(step_of(1, 3)));
-  CHECK(lines_of(metrics, {"starling_steps_total", "starling_loss", "starling_tokens"}) ==
+  REQUIRE(writer->write(step_with(0, 4)));
+  REQUIRE(writer->write(step_with(1, 3)));
+  CHECK(metric_lines(metrics, {"starling_steps_total", "starling_loss", "starling_tokens"}) ==
         "starling_steps_total 1\n"
         "starling_tokens_total 20\n"
         "starling_loss 3\n");
 }
 
 TEST_CASE("curve: losses in order, and an epoch where it begins") {
-  const Folder folder;
+  const ObserveFolder folder("sinks");
   std::filesystem::create_directories(folder.path());
   LossCurve curve;
   event::EpochFormed epoch;
   epoch.id = kEpoch;
   epoch.members.resize(1);
   curve.on(epoch);
-  for (Version version = 0; version < 3; ++version) curve.on(step_of(version, 4));
-  curve.on(step_of(1, 400));  // of a member that is late
+  for (Version version = 0; version < 3; ++version) curve.on(step_with(version, 4));
+  curve.on(step_with(1, 400));  // of a member that is late
   REQUIRE(curve.save(folder.path() + "/loss.svg", "job"));
   std::ifstream file(folder.path() + "/loss.svg");
   const std::string svg{std::istreambuf_iterator<char>(file), {}};

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/core/data_folder.h"
+#include "tests/core/has.h"
 
 namespace starling {
 namespace {
@@ -21,7 +22,7 @@ Job job_with(const std::string& path, std::uint32_t batches = 0) {
 }  // namespace
 
 TEST_CASE("held out: whole batches from the first sample on, the same at every evaluation") {
-  const Folder folder;
+  const DataFolder folder;
   const auto path = folder.write("held", std::string(3 * 11 + 1, 'a') + "bcd");  // 12 sequences
   const auto all = HeldOut::open(job_with(path)).value();
   CHECK(all->batches() == 6);
@@ -40,7 +41,7 @@ TEST_CASE("held out: whole batches from the first sample on, the same at every e
 
 // Goal: each held-out batch comes with exactly one micro-batch.
 TEST_CASE("held out: batches are spread evenly over micro-batches, each once") {
-  const Folder folder;
+  const DataFolder folder;
   const auto path = folder.write("held", std::string(3 * 40 + 1, 'a'));
   for (const std::uint32_t batches : {1u, 2u, 3u, 7u, 20u}) {
     CAPTURE(batches);

@@ -11,14 +11,14 @@ namespace starling {
 namespace {
 
 // A folder of its own that goes away with the test.
-class Folder {
+class KeyFolder {
  public:
-  Folder() {
+  KeyFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "starling-keys-XXXXXX").string();
     REQUIRE(mkdtemp(name.data()) != nullptr);
     path_ = name;
   }
-  ~Folder() {
+  ~KeyFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
@@ -61,7 +61,7 @@ TEST_CASE("keys: a ring has a pair for every place, all different") {
 }
 
 TEST_CASE("keys: a saved ring is read back; secrets are for the owner only") {
-  const Folder folder;
+  const KeyFolder folder;
   const KeyRing ring = KeyRing::generate(1, 2);
   REQUIRE(ring.save(folder / "keys"));
   CHECK(mode_of(folder / "keys") == 0600);
@@ -100,7 +100,7 @@ TEST_CASE(
 }
 
 TEST_CASE("keys: split keys are a file for each process, and together the whole ring") {
-  const Folder folder;
+  const KeyFolder folder;
   const KeyRing ring = KeyRing::generate(3, 12);
   REQUIRE(ring.split(folder / "split"));
   CHECK(mode_of(folder / "split") == 0700);
@@ -125,7 +125,7 @@ TEST_CASE("keys: split keys are a file for each process, and together the whole 
 }
 
 TEST_CASE("keys: files of two jobs in one folder are not taken for one") {
-  const Folder folder;
+  const KeyFolder folder;
   REQUIRE(KeyRing::generate(1, 1).split(folder / "split"));
   const auto other = KeyRing::generate(1, 2).part_for("worker-1");
   REQUIRE(other.value().save((folder / "split") + "/worker-1"));
@@ -135,7 +135,7 @@ TEST_CASE("keys: files of two jobs in one folder are not taken for one") {
 }
 
 TEST_CASE("keys: a list is changed in place, for its owner only") {
-  const Folder folder;
+  const KeyFolder folder;
   KeyRing ring = KeyRing::generate(1, 2);
   REQUIRE(ring.save(folder / "keys"));
   CHECK(ring.remove("worker-1"));
@@ -158,7 +158,7 @@ TEST_CASE("keys: what a key lets its owner say is in its name") {
 }
 
 TEST_CASE("keys: no file is replaced, and an exposed one is refused") {
-  const Folder folder;
+  const KeyFolder folder;
   const KeyRing ring = KeyRing::generate(1, 1);
   REQUIRE(ring.save(folder / "keys"));
   const auto again = ring.save(folder / "keys");

@@ -18,7 +18,7 @@ Job job_of_ten_steps() {
   return job;
 }
 
-event::StepPassed step(Version version, double ms, double loss = 2.5) {
+event::StepPassed metrics_step(Version version, double ms, double loss = 2.5) {
   event::StepPassed passed;
   passed.record.version = version;
   passed.record.loss = loss;
@@ -29,7 +29,7 @@ event::StepPassed step(Version version, double ms, double loss = 2.5) {
   return passed;
 }
 
-bool has(const std::string& text, const std::string& line) {
+bool has_line(const std::string& text, const std::string& line) {
   return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
 }
 
@@ -40,8 +40,8 @@ std::string text_of(const Metrics& metrics, MetricsFormat format = MetricsFormat
 TEST_CASE("metrics: a run that has told nothing has no step, loss or checkpoint") {
   const Metrics metrics(job_of_ten_steps());
   const std::string text = text_of(metrics);
-  CHECK(has(text, "starling_steps_wanted 10"));
-  CHECK(has(text, "starling_state{state=\"running\"} 1"));
+  CHECK(has_line(text, "starling_steps_wanted 10"));
+  CHECK(has_line(text, "starling_state{state=\"running\"} 1"));
   for (const char* absent : {"starling_step ", "starling_loss", "starling_checkpoint_timestamp",
                              "starling_effective_time_ratio", "starling_learning_rate"})
     CHECK_MESSAGE(text.find(std::string("\n") + absent) == std::string::npos, absent);
@@ -52,11 +52,11 @@ TEST_CASE("metrics: steps are counted, timed and summed") {
   event::Started start;
   start.from = 5;
   metrics.on(start);
-  CHECK(has(text_of(metrics), "starling_step 5"));
-  CHECK(has(text_of(metrics), "starling_checkpoint_step 5"));
-  metrics.on(step(5, 1));
-  metrics.on(step(6, 20));
-  metrics.on(step(7, 1e6, std::numeric_limits<double>::quiet_NaN()));
+  CHECK(has_line(text_of(metrics), "starling_step 5"));
+  CHECK(has_line(text_of(metrics), "starling_checkpoint_step 5"));
+  metrics.on(metrics_step(5, 1));
+  metrics.on(metrics_step(6, 20));
+  metrics.on(metrics_step(7, 1e6, std::numeric_limits<double>::quiet_NaN()));
   const std::string text = text_of(metrics);
   for (const char* line :
        {"starling_step 8", "starling_steps_total 3", "starling_skipped_steps_total 1",
@@ -65,7 +65,7 @@ TEST_CASE("metrics: steps are counted, timed and summed") {
         "starling_step_seconds_bucket{le=\"0.03\"} 2", "starling_step_seconds_bucket{le=\"100\"} 2",
         "starling_step_seconds_bucket{le=\"+Inf\"} 3", "starling_step_seconds_count 3",
         "starling_step_seconds_sum 1000.021"})
-    CHECK_MESSAGE(has(text, line), line);
+    CHECK_MESSAGE(has_line(text, line), line);
   CHECK(metrics.text(MetricsFormat::kPrometheus, 1e12).find("starling_effective_time_ratio 1.") !=
         std::string::npos);
 }
@@ -95,17 +95,17 @@ TEST_CASE("metrics: changes are counted by kind") {
         "starling_exposed_segments 7", "starling_copies_min 1", "starling_copies_wanted 3",
         "starling_checkpoint_step 10", "starling_state{state=\"done\"} 1",
         "starling_state{state=\"running\"} 0"})
-    CHECK_MESSAGE(has(text, line), line);
+    CHECK_MESSAGE(has_line(text, line), line);
 }
 
 TEST_CASE("metrics: OpenMetrics names a counter without its ending, and has an end") {
   Metrics metrics(job_of_ten_steps());
-  metrics.on(step(0, 1));
+  metrics.on(metrics_step(0, 1));
   const std::string text = text_of(metrics, MetricsFormat::kOpenMetrics);
-  CHECK(has(text, "# TYPE starling_steps counter"));
-  CHECK(has(text, "starling_steps_total 1"));
+  CHECK(has_line(text, "# TYPE starling_steps counter"));
+  CHECK(has_line(text, "starling_steps_total 1"));
   CHECK(text.ends_with("\n# EOF\n"));
-  CHECK(has(text_of(metrics), "# TYPE starling_steps_total counter"));
+  CHECK(has_line(text_of(metrics), "# TYPE starling_steps_total counter"));
 }
 
 TEST_CASE("metrics: texts of a job cannot end a label or a line") {

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 // Goal: a name means to us the file that it means to the system, which follows links before it goes up.
 TEST_CASE("a path behind a symbolic link goes up from where the link leads to") {
-  const Folder place;
+  const DataFolder place;
   const fs::path root = fs::canonical(place.path());
   fs::create_directories(root / "other" / "real");
   fs::create_directory(root / "mine");

@@ -14,6 +14,8 @@
 
 namespace starling {
 
+inline constexpr EpochId kEpoch{3, 2};
+
 // Of two lives, in the order of micro-batches.
 inline event::LedgerPassed ledger_of(Version version, const EpochId& epoch, std::uint64_t first,
                                      std::uint64_t second) {
@@ -49,10 +51,6 @@ inline std::string text_of(std::FILE* file) {
   std::rewind(file);
   for (int c; (c = std::fgetc(file)) != EOF;) out += static_cast<char>(c);
   return out;
-}
-
-inline bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace starling

@@ -14,20 +14,16 @@
 #include "core/observe/events.h"
 #include "core/observe/log.h"
 #include "core/observe/loss_svg.h"
+#include "tests/core/has.h"
 #include "tests/core/observe_helpers.h"
 
 namespace starling {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using Json = nlohmann::json;
 
-struct Folder : ObserveFolder {
-  Folder() : ObserveFolder("observe") {}
-};
-
-using starling::lines_of;  // of a path, beside the one below
-std::vector<json> lines_of(EventWriter& writer) {
+std::vector<Json> written_by(EventWriter& writer) {
   REQUIRE(writer.flush());
   return lines_of(writer.path());
 }
@@ -49,8 +45,6 @@ Plan plan_of_two() {
   return plan;
 }
 
-constexpr EpochId kEpoch{3, 2};
-
 event::LedgerPassed ledger(Version version, std::uint64_t first, std::uint64_t second,
                            EpochId epoch = kEpoch) {
   return ledger_of(version, epoch, first, second);
@@ -59,7 +53,7 @@ event::LedgerPassed ledger(Version version, std::uint64_t first, std::uint64_t s
 }  // namespace
 
 TEST_CASE("events: every kind reads back with the design's fields") {
-  const Folder folder;
+  const ObserveFolder folder("observe");
   const Job job = load_job("examples/mlp/digits.toml").value();
   {
     const auto writer = EventWriter::open(folder.path() + "/run/1").value();
@@ -112,9 +106,9 @@ TEST_CASE("events: every kind reads back with the design's fields") {
   CHECK(lines[2]["base"] == 4);
   CHECK(lines[2]["begin"] == "gather");
   CHECK(lines[2]["members"][1] ==
-        json({{"rank", 1}, {"id", 7}, {"name", ""}, {"joiner", true}, {"draining", false}}));
-  CHECK(lines[2]["holders"] == json::parse("[[[0,3]],[[0,1],[2,2]]]"));
-  CHECK(lines[2]["owned"] == json::parse("[2,2]"));
+        Json({{"rank", 1}, {"id", 7}, {"name", ""}, {"joiner", true}, {"draining", false}}));
+  CHECK(lines[2]["holders"] == Json::parse("[[[0,3]],[[0,1],[2,2]]]"));
+  CHECK(lines[2]["owned"] == Json::parse("[2,2]"));
   CHECK(lines[2]["form_ms"] == 2.5);
   CHECK(lines[2]["resume_ms"].is_null());
   CHECK(lines[3]["version"] == 4);
@@ -124,7 +118,7 @@ TEST_CASE("events: every kind reads back with the design's fields") {
   CHECK(lines[3]["epoch"] == "3.2");
   CHECK(lines[3]["digest"] == "00000000000000060000000000000005");
   CHECK(lines[4]["epoch"] == "3.2");
-  CHECK(lines[4]["workers"] == json::parse("[[0,5],[1,7]]"));
+  CHECK(lines[4]["workers"] == Json::parse("[[0,5],[1,7]]"));
   CHECK(lines[5]["segments"] == 2);
   CHECK(lines[8]["source"] == "aws");
   CHECK(lines[8]["leave"] == true);
@@ -142,7 +136,7 @@ TEST_CASE("events: every kind reads back with the design's fields") {
 }
 
 TEST_CASE("events: doubles keep their bits") {
-  const Folder folder;
+  const ObserveFolder folder("observe");
   const double values[] = {0.1 + 0.2, 5e-324, 1.7976931348623157e308, 2.4560000000000004, 1.0 / 3};
   {
     const auto writer = EventWriter::open(folder.path()).value();
@@ -155,7 +149,7 @@ TEST_CASE("events: doubles keep their bits") {
 }
 
 TEST_CASE("events: the first record stays, an equal one is ignored, another is a bug (P1)") {
-  const Folder folder;
+  const ObserveFolder folder("observe");
   const auto writer = EventWriter::open(folder.path()).value();
   const StepRecord record{3, std::nan(""), 2, 20, true, 77};
   REQUIRE(writer->write(event::StepPassed{record, kEpoch, 2, 1}));
@@ -174,15 +168,15 @@ TEST_CASE("events: the first record stays, an equal one is ignored, another is a
   CHECK(differs([](StepRecord& r) { r.ledger_hash = 78; }));
   CHECK(differs([](StepRecord& r) { r.digest = {0, 1}; }));
   CHECK(differs([](StepRecord& r) { r.scale = {1, 1}; }));
-  CHECK(lines_of(*writer).size() == 1);
+  CHECK(written_by(*writer).size() == 1);
 }
 
 // A life of a worker may have the name and the process number of an older one.
 TEST_CASE("events: a worker prepares as often as it is told") {
-  const Folder folder;
+  const ObserveFolder folder("observe");
   const auto writer = EventWriter::open(folder.path()).value();
   for (int life = 0; life < 2; ++life) CHECK(writer->write(event::Preparing{"w", 7}).value());
-  const auto lines = lines_of(*writer);
+  const auto lines = written_by(*writer);
   REQUIRE(lines.size() == 2);
   CHECK(lines[1].at("ev") == "preparing");
   CHECK(lines[1].at("name") == "w");
@@ -191,7 +185,7 @@ TEST_CASE("events: a worker prepares as often as it is told") {
 
 // Goal: a new leader tells again what it finds in the log, with less beside it.
 TEST_CASE("events: of a worker's change and of an epoch the first word stays") {
-  const Folder folder;
+  const ObserveFolder folder("observe");
   const auto writer = EventWriter::open(folder.path()).value();
   constexpr auto kLost = WorkerChange::kLost;
   REQUIRE(writer->write(event::WorkerChanged{6, kLost, "w", 77, WorkPhase::kCompute, "why"}));
@@ -204,7 +198,7 @@ TEST_CASE("events: of a worker's change and of an epoch the first word stays") {
   epoch.resume_ms = 3.0;
   REQUIRE(writer->write(epoch));
   REQUIRE(writer->write(event::EpochFormed{{1, 2}}));
-  const auto lines = lines_of(*writer);
+  const auto lines = written_by(*writer);
   REQUIRE(lines.size() == 3);
   CHECK(lines[0].at("phase") == "compute");
   CHECK(lines[2].at("resume_ms") == 3.0);
@@ -212,7 +206,7 @@ TEST_CASE("events: of a worker's change and of an epoch the first word stays") {
 
 TEST_CASE("events: one ledger per version, until a restart") {
   const EpochId next{kEpoch.term, kEpoch.counter + 1};
-  const Folder folder;
+  const ObserveFolder folder("observe");
   const auto writer = EventWriter::open(folder.path()).value();
   REQUIRE(writer->write(ledger(3, 5, 7)));
   CHECK(writer->write(ledger(3, 5, 7)));
@@ -221,36 +215,36 @@ TEST_CASE("events: one ledger per version, until a restart") {
   CHECK(writer->write(ledger(3, 7, 7, next)));
   CHECK(writer->write(ledger(3, 5, 5, next)).error().code() == Code::kInternal);
   CHECK(writer->write(ledger(3, 5, 7)));  // somebody is late
-  CHECK(lines_of(*writer).size() == 3);
+  CHECK(written_by(*writer).size() == 3);
 }
 
 // Of several coordinators the one that tells of a step that was done again may be faster than the
 // one that tells why, and slower than it with what was before.
 TEST_CASE("events: ledgers before and after a restart may be told in any order") {
   const EpochId next{kEpoch.term, kEpoch.counter + 1};
-  const Folder folder;
+  const ObserveFolder folder("observe");
   const auto writer = EventWriter::open(folder.path()).value();
   REQUIRE(writer->write(ledger(3, 5, 7)));
   REQUIRE(writer->write(ledger(3, 7, 7, next)));  // not written yet
-  CHECK(lines_of(*writer).size() == 1);
+  CHECK(written_by(*writer).size() == 1);
   REQUIRE(writer->write(event::Restarted{3, kEpoch, "lost"}));
-  auto lines = lines_of(*writer);
+  auto lines = written_by(*writer);
   REQUIRE(lines.size() == 3);
   CHECK(lines[1]["ev"] == "restart");
   CHECK(lines[2]["ev"] == "ledger");
   CHECK(lines[2]["workers"][0][1] == 7);
   REQUIRE(writer->write(ledger(4, 5, 5)));  // of the epoch that was lost: done again
   REQUIRE(writer->write(ledger(2, 5, 5)));  // before the checkpoint: it counts
-  lines = lines_of(*writer);
+  lines = written_by(*writer);
   REQUIRE(lines.size() == 4);
   CHECK(lines[3]["version"] == 2);
   REQUIRE(writer->write(event::Restarted{3, kEpoch, "lost"}));  // told by another coordinator
-  CHECK(lines_of(*writer).size() == 4);
+  CHECK(written_by(*writer).size() == 4);
 }
 
 TEST_CASE("events: two ledgers and no restart are a bug, at the end at the latest") {
   const EpochId next{kEpoch.term, kEpoch.counter + 1};
-  const Folder folder;
+  const ObserveFolder folder("observe");
   const auto writer = EventWriter::open(folder.path()).value();
   REQUIRE(writer->write(ledger(3, 5, 7)));
   REQUIRE(writer->write(ledger(3, 7, 7, next)));
@@ -258,7 +252,7 @@ TEST_CASE("events: two ledgers and no restart are a bug, at the end at the lates
 }
 
 TEST_CASE("events: nothing but the last steps follows the end") {
-  const Folder folder;
+  const ObserveFolder folder("observe");
   const auto writer = EventWriter::open(folder.path()).value();
   REQUIRE(writer->write(event::Done{4, Digest{1, 2}, 1.0}));
   REQUIRE(writer->flush());
@@ -273,7 +267,7 @@ TEST_CASE("events: nothing but the last steps follows the end") {
 }
 
 TEST_CASE("events: a folder in use, with a run, or impossible is refused") {
-  const Folder folder;
+  const ObserveFolder folder("observe");
   {
     const auto writer = EventWriter::open(folder.path()).value();
     const auto second = EventWriter::open(folder.path());
@@ -297,7 +291,7 @@ TEST_CASE("events: a folder in use, with a run, or impossible is refused") {
 }
 
 TEST_CASE("the ledger script agrees with a good run and sees each kind of break") {
-  const Folder folder;
+  const ObserveFolder folder("observe");
   Job job = load_job("examples/mlp/digits.toml").value();
   job.steps = 3;
   job.micro_batches = 2;
@@ -394,7 +388,7 @@ TEST_CASE("the loss curve of nothing, of one step, of equal and of broken losses
 }
 
 TEST_CASE("the loss curve is written whole or not at all") {
-  const Folder folder;
+  const ObserveFolder folder("observe");
   fs::create_directories(folder.path());
   const std::vector<LossPoint> points = {{0, 2}, {1, 1}};
   REQUIRE(write_loss_svg(folder.path() + "/loss.svg", "t", points, {}));

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <string>
 
+#include "tests/core/has.h"
 #include "tests/core/observe_helpers.h"
 
 namespace starling {

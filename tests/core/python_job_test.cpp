@@ -12,7 +12,7 @@
 namespace starling {
 namespace {
 
-const std::string kGood = R"(
+const std::string kGoodScript = R"(
 [job]
 name = "x"
 steps = 5
@@ -26,26 +26,27 @@ kind = "adamw"
 peak_rate = 1e-3
 )";
 
-std::string with(const std::string& from, const std::string& to) {
-  std::string text = kGood;
+std::string script_with(const std::string& from, const std::string& to) {
+  std::string text = kGoodScript;
   text.replace(text.find(from), from.size(), to);
   return text;
 }
 
-std::string error_of(const std::string& text) {
+std::string script_error(const std::string& text) {
   const auto job = parse_job(text, "/folder");
   return job ? "none" : job.error().text();
 }
 
 TEST_CASE(
     "a script's model: its path is relative to the job file, and a job is written as it was read") {
-  const Job job = parse_job(kGood, "/folder").value();
+  const Job job = parse_job(kGoodScript, "/folder").value();
   const auto& python = std::get<PythonSpec>(job.model);
   CHECK(python ==
         PythonSpec{"/folder/train.py", 100, false, {"net.weight:3x4", "scale:"}, {}, 300});
   CHECK(parse_job(format_job(job), "/").value() == job);
   const Job measures =
-      parse_job(with("samples = 100", "samples = 100\nmetrics = [\"a\", \"b\"]"), "/").value();
+      parse_job(script_with("samples = 100", "samples = 100\nmetrics = [\"a\", \"b\"]"), "/")
+          .value();
   CHECK(metric_names(measures.model) == std::vector<std::string>{"a", "b"});
   CHECK(parse_job(format_job(measures), "/").value() == measures);
   CHECK(job_hash(measures) != job_hash(job));
@@ -61,7 +62,7 @@ at = "train.py:31"
 earlier = ["{\"at\": \"train.py:9\"}", "{\"at\": \"train.py:12\"}"])";
 
 TEST_CASE("a script's model: text, arguments and call are in its job, as they were said") {
-  const Job job = parse_job(with("samples = 100", kWhole), "/folder").value();
+  const Job job = parse_job(script_with("samples = 100", kWhole), "/folder").value();
   const auto& python = std::get<PythonSpec>(job.model);
   CHECK(python.module == "package.train");
   CHECK(python.arguments == std::vector<std::string>{"--name", "a \"b\" = c", ""});
@@ -75,7 +76,7 @@ TEST_CASE("a script's model: text, arguments and call are in its job, as they we
 TEST_CASE(
     "a script's model: another text, argument or call is another job; a checkpoint is of a call, "
     "whatever its script's text") {
-  const Job job = parse_job(with("samples = 100", kWhole), "/folder").value();
+  const Job job = parse_job(script_with("samples = 100", kWhole), "/folder").value();
   const auto changed = [&](auto change) {
     Job other = job;
     change(std::get<PythonSpec>(other.model));
@@ -101,7 +102,7 @@ TEST_CASE(
 
 TEST_CASE("a script's model: where the workers' state lies makes no other job") {
   const auto with_isa = [](const char* isa) {
-    Job job = parse_job(kGood, "/folder").value();
+    Job job = parse_job(kGoodScript, "/folder").value();
     job.isa = isa;
     return job;
   };
@@ -145,7 +146,7 @@ TEST_CASE("bad job files of a script's model: the message says what, where and w
        "section does not apply to a model of kind \"python\"; [data], line 10"},
   };
   for (const Row& row : rows) {
-    const std::string error = error_of(with(row.from, row.to));
+    const std::string error = script_error(script_with(row.from, row.to));
     CHECK_MESSAGE(error.find(row.message) != std::string::npos,
                   "got: " << error << "\nwanted: " << std::string(row.message));
   }
@@ -156,12 +157,13 @@ TEST_CASE(
   const auto hash = [](const std::string& text) {
     return job_hash(parse_job(text, "/folder").value());
   };
-  CHECK(hash(with("train.py", "other.py")) == hash(kGood));
-  CHECK(hash(with("samples = 100", "samples = 100\npatience_s = 7")) == hash(kGood));
-  CHECK(hash(with("samples = 100", "samples = 101")) != hash(kGood));
-  CHECK(hash(with("scale:", "scale:1")) != hash(kGood));
-  CHECK(hash(with("samples = 100", "samples = 100\nown_order = false")) == hash(kGood));
-  CHECK(hash(with("samples = 100", "samples = 100\nown_order = true")) != hash(kGood));
+  CHECK(hash(script_with("train.py", "other.py")) == hash(kGoodScript));
+  CHECK(hash(script_with("samples = 100", "samples = 100\npatience_s = 7")) == hash(kGoodScript));
+  CHECK(hash(script_with("samples = 100", "samples = 101")) != hash(kGoodScript));
+  CHECK(hash(script_with("scale:", "scale:1")) != hash(kGoodScript));
+  CHECK(hash(script_with("samples = 100", "samples = 100\nown_order = false")) ==
+        hash(kGoodScript));
+  CHECK(hash(script_with("samples = 100", "samples = 100\nown_order = true")) != hash(kGoodScript));
 }
 
 TEST_CASE("tensors are spelled as name and sizes, and nothing else is read as one") {
@@ -180,7 +182,7 @@ TEST_CASE("tensors are spelled as name and sizes, and nothing else is read as on
 }
 
 TEST_CASE("data of a script are numbers: each sample once in a pass over them") {
-  Job job = parse_job(kGood, "/folder").value();
+  Job job = parse_job(kGoodScript, "/folder").value();
   job.micro_batches = 5, job.micro_batch_sequences = 4;
   const auto data = Dataset::open(job).value();
   CHECK(data->samples() == 100);

@@ -16,7 +16,7 @@
 namespace starling {
 namespace {
 
-constexpr JobId kJob{1, 2, 3, 4};
+constexpr JobId kFileJob{1, 2, 3, 4};
 
 struct Directory {
   Directory() {
@@ -28,7 +28,7 @@ struct Directory {
 };
 
 Result<RaftLog> open_at_once(const std::string& dir) {
-  return RaftLog::open(dir, kJob, 0, RaftLog::Life::kLater, std::chrono::milliseconds(0));
+  return RaftLog::open(dir, kFileJob, 0, RaftLog::Life::kLater, std::chrono::milliseconds(0));
 }
 
 TEST_CASE("raft log: on a real disk it is made, locked, read back, and its torn end kept aside") {
@@ -36,7 +36,7 @@ TEST_CASE("raft log: on a real disk it is made, locked, read back, and its torn 
   const auto dir = directory.path + "/member";
   const auto name = dir + "/raft.log";
   {
-    auto log = RaftLog::open(dir, kJob, 0, RaftLog::Life::kFirst);
+    auto log = RaftLog::open(dir, kFileJob, 0, RaftLog::Life::kFirst);
     REQUIRE_MESSAGE(log, (log ? "" : log.error().text()));
     CHECK(log.value().term() == RaftTerm{});
     const std::vector<RaftEntry> entries{RaftEntry{1, 1, {}}, RaftEntry{2, 1, Bytes(300, 7)}};
@@ -57,7 +57,7 @@ TEST_CASE("raft log: on a real disk it is made, locked, read back, and its torn 
     out.write("\x08\0\0\0\x02\0\0\0\x03", 9);
   }
   {
-    auto log = RaftLog::open(dir, kJob, 0);
+    auto log = RaftLog::open(dir, kFileJob, 0);
     REQUIRE_MESSAGE(log, (log ? "" : log.error().text()));
     CHECK(log.value().cut_bytes() == 9);
     CHECK(std::filesystem::file_size(name + ".torn") == 9);
@@ -67,7 +67,7 @@ TEST_CASE("raft log: on a real disk it is made, locked, read back, and its torn 
     CHECK(entries[1] == RaftEntry{2, 1, Bytes(300, 7)});
     CHECK(log.value().save({}, std::vector{RaftEntry{2, 1, Bytes(5, 9)}}));
   }
-  auto log = RaftLog::open(dir, kJob, 0);
+  auto log = RaftLog::open(dir, kFileJob, 0);
   REQUIRE(log);
   CHECK(log.value().take_entries().back() == RaftEntry{2, 1, Bytes(5, 9)});
 }
@@ -77,7 +77,7 @@ TEST_CASE("raft log: on a real disk a snapshot cuts the file, and the lock goes 
   const auto dir = directory.path + "/member";
   const auto name = dir + "/raft.log";
   {
-    auto log = RaftLog::open(dir, kJob, 0, RaftLog::Life::kFirst);
+    auto log = RaftLog::open(dir, kFileJob, 0, RaftLog::Life::kFirst);
     REQUIRE(log);
     for (std::uint64_t i = 1; i <= 8; ++i)
       CHECK(log.value().save(RaftTerm{i, 0}, std::vector{RaftEntry{i, i, Bytes(200000, 7)}}));
@@ -90,7 +90,7 @@ TEST_CASE("raft log: on a real disk a snapshot cuts the file, and the lock goes 
     CHECK(second.error().code() == Code::kUnavailable);
     CHECK(log.value().save({}, std::vector{RaftEntry{9, 8, Bytes(5, 9)}}));
   }
-  auto log = RaftLog::open(dir, kJob, 0);
+  auto log = RaftLog::open(dir, kFileJob, 0);
   REQUIRE_MESSAGE(log, (log ? "" : log.error().text()));
   CHECK(log.value().take_snapshot().index == 8);
   CHECK(log.value().take_entries() == std::vector{RaftEntry{9, 8, Bytes(5, 9)}});
@@ -101,7 +101,7 @@ TEST_CASE("raft log: on a real disk a snapshot cuts the file, and the lock goes 
 TEST_CASE("raft log: whoever comes while another process ends waits for its log") {
   const Directory directory;
   std::optional<RaftLog> ending =
-      RaftLog::open(directory.path, kJob, 0, RaftLog::Life::kFirst).value();
+      RaftLog::open(directory.path, kFileJob, 0, RaftLog::Life::kFirst).value();
   CHECK(ending->save(RaftTerm{3, 0}, {}));
   REQUIRE(!open_at_once(directory.path));
   std::thread end([&] {
@@ -109,7 +109,7 @@ TEST_CASE("raft log: whoever comes while another process ends waits for its log"
     ending.reset();
   });
   const auto next =
-      RaftLog::open(directory.path, kJob, 0, RaftLog::Life::kLater, std::chrono::minutes(1));
+      RaftLog::open(directory.path, kFileJob, 0, RaftLog::Life::kLater, std::chrono::minutes(1));
   end.join();
   REQUIRE_MESSAGE(next, (next ? "" : next.error().text()));
   CHECK(next.value().term() == RaftTerm{3, 0});
@@ -118,7 +118,7 @@ TEST_CASE("raft log: whoever comes while another process ends waits for its log"
 // Goal: nobody goes on with a file that nobody will find again.
 TEST_CASE("raft log: a file that was removed while it is open is noticed, and saves fail") {
   const Directory directory;
-  auto log = RaftLog::open(directory.path, kJob, 0, RaftLog::Life::kFirst);
+  auto log = RaftLog::open(directory.path, kFileJob, 0, RaftLog::Life::kFirst);
   REQUIRE(log);
   CHECK(log.value().check());
   std::filesystem::remove(directory.path + "/raft.log");
@@ -127,14 +127,14 @@ TEST_CASE("raft log: a file that was removed while it is open is noticed, and sa
   CHECK(gone.error().text().find("removed") != std::string::npos);
   CHECK(!log.value().save(RaftTerm{1, 0}, {}));
   // A second process finds an empty folder: it has lost its log, and knows it.
-  auto second = RaftLog::open(directory.path, kJob, 0);
+  auto second = RaftLog::open(directory.path, kFileJob, 0);
   REQUIRE(second);
   CHECK(second.value().term().lost);
   CHECK(!log.value().check());
 }
 
 TEST_CASE("raft log: a directory that cannot be made is an error with its name") {
-  const auto log = RaftLog::open("/nonexistent/raft", kJob, 0);
+  const auto log = RaftLog::open("/nonexistent/raft", kFileJob, 0);
   REQUIRE(!log);
   CHECK(log.error().code() == Code::kUnavailable);
   CHECK(log.error().text().find("/nonexistent/raft") != std::string::npos);

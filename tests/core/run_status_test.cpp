@@ -10,12 +10,14 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "tests/core/has.h"
+
 namespace starling {
 namespace {
 
 using Json = nlohmann::json;
 
-event::StepPassed step(Version version, double ms, double loss = 2.5) {
+event::StepPassed status_step(Version version, double ms, double loss = 2.5) {
   event::StepPassed passed;
   passed.record.version = version;
   passed.record.loss = loss;
@@ -60,10 +62,6 @@ std::string text_of(const RunStatus& status, double now) {
       [](std::string all, const std::string& line) { return all + line + "\n"; });
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST_CASE("run status: a run that waits for workers says so, and for how long") {
   RunStatus status = started();
   status.take(event::Preparing{"worker-0", 7}, 1001);
@@ -89,7 +87,8 @@ TEST_CASE("run status: a run that trains says its members, its pace and what it 
   status.take(lost, 1002);
   status.take(event::LeaderElected{2, 1, 0, 150}, 1002);
   status.take(epoch_of({{1, "worker-0", false, false}, {2, "worker-1", false, true}}), 1003);
-  for (Version v = 0; v < 10; ++v) status.take(step(v, 500), 1003 + 0.5 * static_cast<double>(v));
+  for (Version v = 0; v < 10; ++v)
+    status.take(status_step(v, 500), 1003 + 0.5 * static_cast<double>(v));
   status.take(event::CheckpointWritten{8, "x"}, 1008);
   status.take(event::Exposed{{1, 4}, 12, 2, 3}, 1008);
   const std::string text = text_of(status, 1010);
@@ -125,7 +124,7 @@ TEST_CASE(
   RunStatus status = started();
   status.take(change("worker-0", WorkerChange::kJoined), 1001);
   status.take(epoch_of({{1, "worker-0", false, false}}), 1002);
-  status.take(step(0, 1000), 1003);
+  status.take(status_step(0, 1000), 1003);
   event::NoticeGiven notice;
   notice.name = "worker-0";
   status.take(notice, 1004);  // a hint: it stays
@@ -140,7 +139,7 @@ TEST_CASE(
 TEST_CASE("run status: of a run that tells nothing nobody knows how long it will take") {
   RunStatus status = started();
   status.take(epoch_of({{1, "worker-0", false, false}}), 1001);
-  status.take(step(0, 1000), 1003);
+  status.take(status_step(0, 1000), 1003);
   CHECK(Json::parse(status.json(1004))["seconds_left"] == 99.0);
   CHECK_FALSE(Json::parse(status.json(1020)).contains("seconds_left"));
   CHECK(has(text_of(status, 1020), "1 worker, no step for 0:17\n"));
@@ -150,7 +149,7 @@ TEST_CASE("run status: an end is said with its reason, and time stands still aft
   RunStatus done = started(), failed = started(), ended = started();
   for (RunStatus* status : {&done, &failed, &ended}) {
     status->take(epoch_of({{1, "worker-0", false, false}}), 1001);
-    status->take(step(99, 2000), 1004);
+    status->take(status_step(99, 2000), 1004);
   }
   done.take(event::Done{100, Digest{1, 2}, 2.5}, 1004);
   CHECK(has(text_of(done, 9999), "small: done, step 100 of 100 (100.0 %), loss 2.5000, digest "));
@@ -195,24 +194,25 @@ TEST_CASE(
   event::EpochFormed epoch = epoch_of({{1, "worker-0", false, false}});
   epoch.kind = PlanKind::kFresh;
   status.take(epoch, 1000);
-  for (Version v = 0; v < 4; ++v) status.take(step(v, 500), 1000.5 + 0.5 * static_cast<double>(v));
+  for (Version v = 0; v < 4; ++v)
+    status.take(status_step(v, 500), 1000.5 + 0.5 * static_cast<double>(v));
   epoch.kind = PlanKind::kPrepared;  // for which nobody stops
   status.take(epoch, 1002);
-  status.take(step(4, 600), 1002.6);
+  status.take(status_step(4, 600), 1002.6);
   CHECK(has(text_of(status, 1002.6), "pauses 0.0 s in all; 100.0 % of "));
   epoch.kind = PlanKind::kForced;
   status.take(epoch, 1004);
-  status.take(step(5, 2410), 1005);
+  status.take(status_step(5, 2410), 1005);
   CHECK(has(text_of(status, 1005), "pauses 1.9 s in all; 62.2 % of 0:05 in steps"));
-  status.take(step(6, std::numeric_limits<double>::quiet_NaN()), 1005.2);
-  status.take(step(7, -3000), 1005.2);
+  status.take(status_step(6, std::numeric_limits<double>::quiet_NaN()), 1005.2);
+  status.take(status_step(7, -3000), 1005.2);
   CHECK(has(text_of(status, 1005.2), "pauses 1.9 s in all"));
 }
 
 TEST_CASE("run status: steps that are done again after a restart are shown as they are done") {
   RunStatus status = started();
   status.take(epoch_of({{1, "worker-0", false, false}}), 1001);
-  for (Version v = 0; v < 10; ++v) status.take(step(v, 500), 1002);
+  for (Version v = 0; v < 10; ++v) status.take(status_step(v, 500), 1002);
   status.take(event::CheckpointWritten{8, "x"}, 1002);
   status.take(event::Restarted{4, {1, 4}, "all copies are lost"}, 1060);
   CHECK(
@@ -223,14 +223,14 @@ TEST_CASE("run status: steps that are done again after a restart are shown as th
   status.take(ledger, 1062);
   CHECK(has(text_of(status, 1063), "step 8 of 100 (8.0 %) again\n"));
   CHECK(Json::parse(status.json(1063))["again"] == true);
-  status.take(step(10, 500), 1070);
+  status.take(status_step(10, 500), 1070);
   CHECK(has(text_of(status, 1070), "step 11 of 100 (11.0 %), loss 2.5000"));
 }
 
 TEST_CASE("run status: a run whose workers died shows no pace, whoever joins meanwhile") {
   RunStatus status = started();
   status.take(epoch_of({{1, "worker-0", false, false}}), 1001);
-  status.take(step(0, 1000), 1003);
+  status.take(status_step(0, 1000), 1003);
   event::WorkerChanged joined = change("worker-9", WorkerChange::kJoined);
   joined.id = 9;
   joined.pid = 99;
@@ -242,7 +242,7 @@ TEST_CASE("run status: a run whose workers died shows no pace, whoever joins mea
 
 TEST_CASE("run status: no number that JSON does not have, and texts of any bytes") {
   RunStatus status = started();
-  status.take(step(0, 1, std::numeric_limits<double>::quiet_NaN()), 1001);
+  status.take(status_step(0, 1, std::numeric_limits<double>::quiet_NaN()), 1001);
   status.take(event::Warning{"a \"b\" \xff\n"}, 1002);
   const Json json = Json::parse(status.json(1003));
   CHECK(json["loss"].is_null());

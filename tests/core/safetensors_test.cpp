@@ -15,14 +15,14 @@ namespace starling {
 namespace {
 
 // A folder of this test's own that goes with it.
-struct Folder {
+struct TensorFolder {
   std::string path;
-  Folder() {
+  TensorFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "safetensors-XXXXXX").string();
     REQUIRE(mkdtemp(name.data()) != nullptr);
     path = name;
   }
-  ~Folder() { std::filesystem::remove_all(path); }
+  ~TensorFolder() { std::filesystem::remove_all(path); }
   std::string file(const std::string& name) const { return path + "/" + name; }
 };
 
@@ -43,7 +43,7 @@ ByteView view(const std::vector<T>& values) {
 }
 
 TEST_CASE("safetensors: a tensor of BF16 is read as the floats that its values are") {
-  const Folder folder;
+  const TensorFolder folder;
   const std::vector<std::uint16_t> halves{0x3f80, 0xc000, 0x0000, 0x8000, 0x7f80, 0x0001};
   const std::string path = folder.file("halves.safetensors");
   REQUIRE(write_safetensors(path, {{"w", Dtype::kBf16, {2, 3}, view(halves)}}, {}));
@@ -56,7 +56,7 @@ TEST_CASE("safetensors: a tensor of BF16 is read as the floats that its values a
 }
 
 TEST_CASE("safetensors: what is written is read back, metadata and order of elements included") {
-  const Folder folder;
+  const TensorFolder folder;
   const std::vector<float> w{1.5f, -2.0f, 0.0f, 3.0f, 4.0f, -0.0f};
   const std::vector<std::int32_t> y{7, -1};
   const std::vector<std::uint8_t> b{1, 0, 1};
@@ -92,7 +92,7 @@ TEST_CASE("safetensors: what is written is read back, metadata and order of elem
 
 // The bytes of the format's own example: header padded to a multiple of 8, metadata first.
 TEST_CASE("safetensors: the writer gives the reference writer's bytes") {
-  const Folder folder;
+  const TensorFolder folder;
   const std::vector<float> w{1.0f, 2.0f};
   const std::string path = folder.file("w.safetensors");
   REQUIRE(write_safetensors(path, {{"w", Dtype::kF32, {2}, view(w)}}, {{"k", "v"}}));
@@ -105,7 +105,7 @@ TEST_CASE("safetensors: the writer gives the reference writer's bytes") {
 }
 
 TEST_CASE("safetensors: writing over a file replaces it, and a failed write leaves it alone") {
-  const Folder folder;
+  const TensorFolder folder;
   const std::vector<float> one{1.0f}, two{2.0f};
   const std::string path = folder.file("a.safetensors");
   REQUIRE(write_safetensors(path, {{"a", Dtype::kF32, {1}, view(one)}}));
@@ -180,7 +180,7 @@ TEST_CASE("safetensors: forbidden headers are refused") {
        "appears twice"},
       {"deep", "{\"a\":" + std::string(100000, '[') + "}", "unexpected an array"},
   };
-  const Folder folder;
+  const TensorFolder folder;
   for (const Case& c : cases) {
     CAPTURE(c.name);
     const std::string path = folder.file("bad.safetensors");
@@ -206,7 +206,7 @@ TEST_CASE("safetensors: lawful oddities are read") {
       "{\"e\":{\"dtype\":\"F64\",\"shape\":[18446744073709551615,18446744073709551615,0],"
       "\"data_offsets\":[0,0]},\"u\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[0,8]}}",
   };
-  const Folder folder;
+  const TensorFolder folder;
   for (const char* header : headers) {
     CAPTURE(header);
     const std::string path = folder.file("odd.safetensors");
@@ -217,7 +217,7 @@ TEST_CASE("safetensors: lawful oddities are read") {
 }
 
 TEST_CASE("safetensors: lengths, folders, pipes and shortened files are refused") {
-  const Folder folder;
+  const TensorFolder folder;
   const std::string path = folder.file("x");
   CHECK_FALSE(SafetensorsFile::open(path));         // absent
   CHECK_FALSE(SafetensorsFile::open(folder.path));  // a folder

@@ -8,7 +8,7 @@
 namespace starling {
 namespace {
 
-event::StepPassed step_of(Version version, bool skipped) {
+event::StepPassed skipped_step(Version version, bool skipped) {
   event::StepPassed step;
   step.record.version = version;
   step.record.skipped = skipped;
@@ -25,19 +25,21 @@ TEST_CASE("skips: the first skipped step, and the tenth and hundredth in a row, 
   };
   const auto row = [](Version from, Version to) {
     std::vector<event::StepPassed> steps;
-    for (Version v = from; v < to; ++v) steps.push_back(step_of(v, true));
+    for (Version v = from; v < to; ++v) steps.push_back(skipped_step(v, true));
     return steps;
   };
   const Case cases[] = {
-      {"none", {step_of(0, false), step_of(1, false)}, {}},
-      {"one", {step_of(3, false), step_of(4, true), step_of(5, false)}, {"step 4 is"}},
+      {"none", {skipped_step(0, false), skipped_step(1, false)}, {}},
+      {"one",
+       {skipped_step(3, false), skipped_step(4, true), skipped_step(5, false)},
+       {"step 4 is"}},
       {"two apart",
-       {step_of(3, true), step_of(4, false), step_of(5, true)},
+       {skipped_step(3, true), skipped_step(4, false), skipped_step(5, true)},
        {"step 3 is", "step 5 is"}},
-      {"every member tells it", {step_of(4, true), step_of(4, true)}, {"step 4 is"}},
-      {"an older one comes late", {step_of(4, true), step_of(3, true)}, {"step 4 is"}},
+      {"every member tells it", {skipped_step(4, true), skipped_step(4, true)}, {"step 4 is"}},
+      {"an older one comes late", {skipped_step(4, true), skipped_step(3, true)}, {"step 4 is"}},
       {"between two leaders a step is not told",
-       {step_of(4, true), step_of(6, true), step_of(7, true)},
+       {skipped_step(4, true), skipped_step(6, true), skipped_step(7, true)},
        {"step 4 is"}},
       {"a hundred", row(5, 105), {"step 5 is", "step 14 is", "step 104 is"}},
   };
@@ -60,7 +62,7 @@ TEST_CASE("skips: with on_nonfinite = \"stop\" the end says it") {
   Job job;
   job.on_nonfinite = NonFinite::kStop;
   Skips skips(job);
-  CHECK_FALSE(skips.take(step_of(0, true)));
+  CHECK_FALSE(skips.take(skipped_step(0, true)));
 }
 
 }  // namespace

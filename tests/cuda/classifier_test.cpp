@@ -1,26 +1,24 @@
-#include <limits>
 #include <optional>
 
 #include "kernels/cpu/table.h"
 #include "tests/cuda/layers_rig.h"
+#include "tests/cuda/types.h"
 
 namespace starling::kernels::cuda {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kBeyond = 77;  // in columns that are no classes
 
 struct Table {
   std::uint32_t rows, classes, ld;
 };
 
-struct Result {
+struct Losses {
   std::vector<double> losses;
   Floats logits;  // or their gradient, [rows, ld]
 };
 
-Result run(Type type, const Table& table, const Floats& logits,
+Losses run(Type type, const Table& table, const Floats& logits,
            const std::vector<std::int32_t>& targets, std::optional<float> scale) {
   const auto outputs = outputs_of([&](Calls& calls) {
     double* const losses = calls.out<double>(table.rows);
@@ -70,13 +68,13 @@ TEST_CASE("cross entropy: the reference's losses and gradients for any number of
                                                              &targets[r], true, scale));
           std::copy(row.begin(), row.end(), gradient.begin() + begin);
         }
-        const Result got = run(type, table, logits, targets, scale);
+        const Losses got = run(type, table, logits, targets, scale);
         for (std::uint32_t r = 0; r < table.rows; ++r)
           CHECK(std::fabs(got.losses[r] - losses[r]) < 1e-6);
         CHECK(off(got.logits, gradient, Tolerance{4e-7 * double{scale}, 1e-6}.of(type)) <= 1);
         for (std::size_t i = 0; i < got.logits.size(); ++i)
           if (i % table.ld >= table.classes) REQUIRE(got.logits[i] == 0);
-        const Result looked_at = run(type, table, logits, targets, std::nullopt);
+        const Losses looked_at = run(type, table, logits, targets, std::nullopt);
         CHECK(looked_at.losses == got.losses);
         CHECK(looked_at.logits == logits);
       }
@@ -91,14 +89,14 @@ TEST_CASE("cross entropy: what is not finite gives a loss that is not") {
   for (const Type type : kTypes) {
     const Floats logits = some_logits(type, table, 1);
     const std::vector<std::int32_t> targets{5, 4100, 8199};
-    const Result whole = run(type, table, logits, targets, 1);
+    const Losses whole = run(type, table, logits, targets, 1);
     for (const std::uint32_t column : {0u, 5u, 4100u, 8191u, 8199u}) {
       for (const float odd : {kNan, -kNan, kInfinity, -kInfinity}) {
         CAPTURE(column);
         CAPTURE(odd);
         Floats damaged = logits;
         damaged[table.ld + column] = odd;
-        const Result got = run(type, table, damaged, targets, 1);
+        const Losses got = run(type, table, damaged, targets, 1);
         const bool harmless = odd == -kInfinity && column != 4100;
         CHECK(std::isfinite(got.losses[1]) == harmless);
         if (harmless) CHECK(got.logits[table.ld + column] == 0);
@@ -106,10 +104,10 @@ TEST_CASE("cross entropy: what is not finite gives a loss that is not") {
         CHECK(got.losses[2] == whole.losses[2]);
       }
     }
-    const Result none = run(type, {1, 9, 16}, Floats(16, -kInfinity), {3}, 1);
+    const Losses none = run(type, {1, 9, 16}, Floats(16, -kInfinity), {3}, 1);
     CHECK_FALSE(std::isfinite(none.losses[0]));
     // The largest finite numbers do not overflow on the way.
-    const Result large =
+    const Losses large =
         run(type, {1, 3, 8}, {largest(type), -largest(type), 0, 0, 0, 0, 0, 0}, {0}, 1);
     CHECK(large.losses[0] == 0);
     CHECK(large.logits == Floats(8));

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "kernels/grid/quantise.h"
 #include "kernels/optim/optimizer.h"
 #include "tests/cuda/twin.h"
+#include "tests/cuda/types.h"
 
 namespace starling::kernels::cuda {
 namespace {
@@ -21,8 +21,6 @@ std::vector<UpdateGroup> groups() {
   while (all.size() < kUpdateGroupsMax) all.push_back({3, 0.001 * static_cast<double>(all.size())});
   return all;
 }
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // A state of a layout in both places. Padding is no zero, so that it shows who writes it.
 struct States {

@@ -11,12 +11,11 @@
 #include "kernels/grid/exact_mean.h"
 #include "kernels/grid/quantise.h"
 #include "tests/cuda/twin.h"
+#include "tests/cuda/types.h"
 
 namespace starling::kernels::cuda {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kSubnormal = std::numeric_limits<float>::denorm_min();
 constexpr float kMax = std::numeric_limits<float>::max();
 

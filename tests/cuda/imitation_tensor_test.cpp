@@ -102,10 +102,10 @@ __global__ void convert(const std::uint16_t* halves, float* wide, const float* f
   if (i < m) packed[i] = pack_f16(floats[i], -floats[i]);
 }
 TEST_CASE("imitation: every fp16 is the float with its value, and every float the nearest fp16") {
-  constexpr unsigned kAll = 0x10000;
-  std::vector<std::uint16_t> halves(kAll);
+  constexpr unsigned kHalvesThere = 0x10000;
+  std::vector<std::uint16_t> halves(kHalvesThere);
   std::vector<float> floats;
-  for (unsigned i = 0; i < kAll; ++i) {
+  for (unsigned i = 0; i < kHalvesThere; ++i) {
     halves[i] = static_cast<std::uint16_t>(i);
     const auto value = static_cast<float>(value_of_f16(i)),
                next = static_cast<float>(value_of_f16(i + 1));
@@ -117,17 +117,17 @@ TEST_CASE("imitation: every fp16 is the float with its value, and every float th
   for (const float x : {65520.0f, 65519.996f, 1e6f, 3e38f, 1e-8f, 1e-40f}) floats.push_back(x);
   const auto m = static_cast<unsigned>(floats.size());
   const DeviceArray<std::uint16_t> from(halves);
-  const DeviceArray<float> values(floats), wide(kAll);
+  const DeviceArray<float> values(floats), wide(kHalvesThere);
   const DeviceArray<std::uint32_t> packed(m);
   launch(nullptr, (m + 255) / 256, 256, 0, convert, from.data(), wide.data(), values.data(),
-         packed.data(), kAll, m);
+         packed.data(), kHalvesThere, m);
   const auto same = [](double a, double b) {
     return std::isnan(a) ? std::isnan(b) : a == b && std::signbit(a) == std::signbit(b);
   };
   const auto floats_there = wide.host();
   const auto packed_there = packed.host();
   std::size_t wrong = 0;
-  for (unsigned i = 0; i < kAll; ++i) wrong += !same(floats_there[i], value_of_f16(i));
+  for (unsigned i = 0; i < kHalvesThere; ++i) wrong += !same(floats_there[i], value_of_f16(i));
   CHECK(wrong == 0);
   for (unsigned i = 0; i < m; ++i) {
     const std::uint32_t two = packed_there[i];

@@ -2,11 +2,15 @@
 // Types of elements as tests see them, on the host.
 
 #include <cstdint>
+#include <limits>
 
 #include "kernels/cuda/layers.h"
 #include "kernels/device/element.h"
 
 namespace starling::kernels::cuda {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 inline constexpr Type kTypes[] = {Type::kF32, Type::kBf16, Type::kF16};
 inline constexpr Type kHalves[] = {Type::kBf16, Type::kF16};

@@ -8,21 +8,21 @@
 #include <vector>
 
 #include "tests/elastic/leader_rig.h"
+#include "tests/elastic/usual.h"
 
-namespace starling::elastic::checkpoints {
+namespace starling::elastic {
 
-inline constexpr std::uint32_t kSegments = 4;
-inline constexpr Digest kData{1, 2};
-inline constexpr std::uint64_t kLease = 1000, kWindow = 2000, kStart = 30000;  // ms
+inline constexpr Digest kReadData{1, 2};
+inline constexpr std::uint64_t kRestartWindow = 2000, kStartTimeout = 30000;  // ms
 
 // Two workers 1 and 2 in an epoch of term 1; 1 owns and holds segments 0 and 1, 2 the others.
-struct OneLeader : LeaderRig {
+struct CheckpointLeader : LeaderRig {
   // `earlier`: checkpoints of a run before, which this one goes on from; oldest first.
-  explicit OneLeader(bool stops = false, std::vector<Checkpoint> earlier = {},
-                     std::string fingerprint = {})
+  explicit CheckpointLeader(bool stops = false, std::vector<Checkpoint> earlier = {},
+                            std::string fingerprint = {})
       : stops_on_mismatch(stops) {
     fingerprint_text = std::move(fingerprint);
-    data = kData;  // as all members have read them
+    data = kReadData;  // as all members have read them
     elect(1);
     apply(JobStarted{{}, 0, std::move(earlier)});
     for (std::uint64_t nonce : {1, 2}) join(nonce);
@@ -39,8 +39,8 @@ struct OneLeader : LeaderRig {
     config.replicas = 0;
     config.wanted_workers = 2;
     config.lease_ms = config.report_deadline_ms = kLease;
-    config.restart_window_ms = kWindow;
-    config.start_timeout_ms = kStart;
+    config.restart_window_ms = kRestartWindow;
+    config.start_timeout_ms = kStartTimeout;
     config.checkpoint_every = 10;
     config.checkpoint_dir = "/shared";
     config.digest_every = 20;
@@ -122,4 +122,4 @@ struct OneLeader : LeaderRig {
   std::vector<std::string> warnings;
 };
 
-}  // namespace starling::elastic::checkpoints
+}  // namespace starling::elastic

@@ -10,11 +10,11 @@
 namespace starling::elastic {
 namespace {
 
-constexpr Digest kData{1, 2}, kOther{3, 4};
+constexpr Digest kOurData{1, 2}, kOtherData{3, 4};
 
 // Three workers in an epoch.
-struct OneLeader : LeaderRig {
-  explicit OneLeader(bool pure = false, bool stop = false, std::vector<Checkpoint> from = {}) {
+struct DataLeader : LeaderRig {
+  explicit DataLeader(bool pure = false, bool stop = false, std::vector<Checkpoint> from = {}) {
     LeaderConfig config;
     config.pure_model = pure;
     config.stop_on_mismatch = stop;
@@ -62,19 +62,19 @@ struct OneLeader : LeaderRig {
 };
 
 TEST_CASE("leader: a member whose data differ from those of most members is told to go") {
-  OneLeader one;
+  DataLeader one;
   one.beat(1, {});
-  one.beat(2, kOther);
-  one.beat(3, kData);
+  one.beat(2, kOtherData);
+  one.beat(3, kOurData);
   for (std::uint64_t nonce : {2, 3}) CHECK(!one.refused(nonce));  // which of them is right?
-  one.beat(1, kData);
-  one.beat(2, kOther);
+  one.beat(1, kOurData);
+  one.beat(2, kOtherData);
   CHECK(one.refused(2));
   for (std::uint64_t nonce : {1, 3}) CHECK(!one.refused(nonce));
-  one.beat(2, kOther);
+  one.beat(2, kOtherData);
   REQUIRE(one.warnings.size() == 1);  // once
-  CHECK(one.warnings[0].find("2 reads other data than the group, digest " + to_string(kOther)) ==
-        0);
+  CHECK(one.warnings[0].find("2 reads other data than the group, digest " +
+                             to_string(kOtherData)) == 0);
   REQUIRE(one.taints.size() == 1);
   CHECK(one.taints[0].id == 2);
   CHECK(one.taints[0].first == 0);
@@ -83,20 +83,20 @@ TEST_CASE("leader: a member whose data differ from those of most members is told
 }
 
 TEST_CASE("leader: where as many members say one thing as the other, the lowest rank is right") {
-  OneLeader one;
-  one.beat(1, kData);
-  one.beat(2, kOther);
+  DataLeader one;
+  one.beat(1, kOurData);
+  one.beat(2, kOtherData);
   one.beat(3, {5, 6});
-  one.beat(2, kOther);
+  one.beat(2, kOtherData);
   CHECK(!one.refused(1));
   for (std::uint64_t nonce : {2, 3}) CHECK(one.refused(nonce));
 }
 
 TEST_CASE("leader: who joins and reads other data than the members is told to go") {
-  OneLeader one;
-  for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kData);
+  DataLeader one;
+  for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kOurData);
   one.join(4);
-  one.beat(4, kOther);
+  one.beat(4, kOtherData);
   CHECK(one.refused(4));
   for (std::uint64_t nonce : {1, 2, 3}) CHECK(!one.refused(nonce));
   CHECK(one.warnings.size() == 1);
@@ -104,9 +104,9 @@ TEST_CASE("leader: who joins and reads other data than the members is told to go
 }
 
 TEST_CASE("leader: whose data are known to be others when it asks is not let in") {
-  OneLeader one;
-  for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kData);
-  one.data = kOther;
+  DataLeader one;
+  for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kOurData);
+  one.data = kOtherData;
   one.join(4);
   CHECK(one.refused(4));
   CHECK(one.group.find({4, Nonce(4)}) == nullptr);
@@ -114,15 +114,15 @@ TEST_CASE("leader: whose data are known to be others when it asks is not let in"
   one.join(4);  // it asks until it is answered
   REQUIRE(one.warnings.size() == 1);
   CHECK(one.warnings[0].find("4 asked to join and is refused: the data here are others") == 0);
-  one.data = kData;
+  one.data = kOurData;
   one.join(5);
   CHECK_FALSE(one.refused(5));
 }
 
 TEST_CASE("leader: data that are not those of the checkpoint are told, whoever has them") {
-  OneLeader one(false, false, {{40, {}, {7, 7}, "", kData}, {50, {}, {7, 7}, "", {}}});
+  DataLeader one(false, false, {{40, {}, {7, 7}, "", kOurData}, {50, {}, {7, 7}, "", {}}});
   SUBCASE("all members have others") {
-    for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kOther);
+    for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kOtherData);
     for (std::uint64_t nonce : {1, 2, 3}) CHECK(one.refused(nonce));
     REQUIRE(one.taints.size() == 3);
     CHECK(one.taints[0].first == Version{50});  // from where it goes on
@@ -133,7 +133,7 @@ TEST_CASE("leader: data that are not those of the checkpoint are told, whoever h
     CHECK(one.tidied.back().above == Version{50});
   }
   SUBCASE("all members have the same") {
-    for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kData);
+    for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kOurData);
     for (std::uint64_t nonce : {1, 2, 3}) CHECK(!one.refused(nonce));
     CHECK(one.warnings.empty());
   }
@@ -144,7 +144,7 @@ TEST_CASE("leader: data that are not those of the checkpoint are told, whoever h
 namespace {
 
 // Every member has made all steps.
-void finish(OneLeader& one) {
+void finish(DataLeader& one) {
   Progress last{one.group.plan()->id, {}, 3, {}, 0};
   last.record.version = 99;
   for (std::uint64_t nonce : {1, 2, 3}) {
@@ -156,8 +156,8 @@ void finish(OneLeader& one) {
 }  // namespace
 
 TEST_CASE("leader: a job that ends before a member has read its data is in doubt") {
-  OneLeader one;
-  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kData);
+  DataLeader one;
+  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kOurData);
   SUBCASE("one member has not") {
     finish(one);
     REQUIRE(one.taints.size() == 1);
@@ -165,7 +165,7 @@ TEST_CASE("leader: a job that ends before a member has read its data is in doubt
     CHECK(one.taints[0].first == Version{0});
   }
   SUBCASE("all have") {
-    one.beat(3, kData);
+    one.beat(3, kOurData);
     finish(one);
     CHECK(one.taints.empty());
   }
@@ -173,19 +173,19 @@ TEST_CASE("leader: a job that ends before a member has read its data is in doubt
 }
 
 TEST_CASE("leader: a job does not end with a member that reads other data") {
-  OneLeader one;
-  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kData);
-  one.beat(3, kOther);
+  DataLeader one;
+  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kOurData);
+  one.beat(3, kOtherData);
   finish(one);
   CHECK(one.refused(3));
   CHECK(one.first_proposed<JobEnded>() == nullptr);
 }
 
 TEST_CASE("leader: what an earlier run left in doubt stays in doubt") {
-  Checkpoint from{50, {}, {7, 7}, "", kData};
+  Checkpoint from{50, {}, {7, 7}, "", kOurData};
   from.doubted_from = 30;
-  OneLeader one(false, false, {from});
-  for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kData);
+  DataLeader one(false, false, {from});
+  for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kOurData);
   finish(one);
   REQUIRE(!one.taints.empty());
   CHECK(one.taints[0].name == "the checkpoint of step 50");
@@ -197,7 +197,7 @@ TEST_CASE("leader: what an earlier run left in doubt stays in doubt") {
 namespace {
 
 // Member `dead` is lost in step 1; the others report and form the next epoch.
-void lose(OneLeader& one, std::uint64_t dead) {
+void lose(DataLeader& one, std::uint64_t dead) {
   const EpochId before = one.group.plan()->id;
   std::vector<std::uint64_t> others;
   for (const Member& m : one.group.plan()->members)
@@ -222,8 +222,8 @@ void lose(OneLeader& one, std::uint64_t dead) {
 
 // What it has computed is in the result, and nobody can ask it any more.
 TEST_CASE("leader: a worker that is lost before its data were compared leaves a doubt") {
-  OneLeader one;
-  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kData);
+  DataLeader one;
+  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kOurData);
   SUBCASE("it had not read them") {
     one.beat(3, {});
     lose(one, 3);
@@ -236,20 +236,20 @@ TEST_CASE("leader: a worker that is lost before its data were compared leaves a 
     CHECK(one.group.plan()->doubted_from == Version{0});
   }
   SUBCASE("it had read the same") {
-    one.beat(3, kData);
+    one.beat(3, kOurData);
     lose(one, 3);
     CHECK(one.taints.empty());
     CHECK(one.group.plan()->doubted_from == kNoVersion);
   }
   SUBCASE("it had read the same, and has to read them again") {
-    one.beat(3, kData);
+    one.beat(3, kOurData);
     one.beat(3, {});
     lose(one, 3);
     CHECK(one.taints.size() == 1);
     CHECK(one.group.plan()->doubted_from == Version{0});
   }
   SUBCASE("it had read others, and was told") {
-    one.beat(3, kOther);
+    one.beat(3, kOtherData);
     lose(one, 3);
     CHECK(one.taints.size() == 1);
     CHECK(one.group.plan()->cause == "3 was told to go");
@@ -258,8 +258,8 @@ TEST_CASE("leader: a worker that is lost before its data were compared leaves a 
 }
 
 TEST_CASE("leader: what a worker said of its data when it joined is known to every leader") {
-  OneLeader one;
-  one.data = kData;
+  DataLeader one;
+  one.data = kOurData;
   one.join(4);
   LeaderConfig config;
   config.micro_batches = 6;
@@ -268,17 +268,17 @@ TEST_CASE("leader: what a worker said of its data when it joined is known to eve
   one.lead(config, 2);
   one.on(leader_event::Tick{one.now});
   one.beat(4, {});
-  CHECK(one.group.find({4, Nonce(4)})->join.data == kData);
-  one.beat(4, kOther);
-  for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kData);
-  one.beat(4, kOther);
+  CHECK(one.group.find({4, Nonce(4)})->join.data == kOurData);
+  one.beat(4, kOtherData);
+  for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kOurData);
+  one.beat(4, kOtherData);
   CHECK(one.refused(4));
 }
 
 TEST_CASE("leader: a doubt outlives its leader") {
-  OneLeader one;
-  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kData);
-  one.beat(3, kOther);
+  DataLeader one;
+  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kOurData);
+  one.beat(3, kOtherData);
   lose(one, 3);
   REQUIRE(one.group.plan()->doubted_from == Version{0});
   LeaderConfig config;
@@ -287,7 +287,7 @@ TEST_CASE("leader: a doubt outlives its leader") {
   config.segments = 3;
   one.lead(config, 2);
   one.taints.clear();
-  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kData);
+  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kOurData);
   Progress last{one.group.plan()->id, {}, 2, {}, 0};
   last.record.version = 99;
   for (std::uint64_t nonce : {1, 2}) {
@@ -301,9 +301,9 @@ TEST_CASE("leader: a doubt outlives its leader") {
 
 // It is the last of several, so its data are compared with nobody's.
 TEST_CASE("leader: a worker that ends a job alone is in doubt if others were members before") {
-  OneLeader one;
+  DataLeader one;
   one.beat(1, {});
-  for (std::uint64_t nonce : {2, 3}) one.beat(nonce, kData);
+  for (std::uint64_t nonce : {2, 3}) one.beat(nonce, kOurData);
   lose(one, 3);
   lose(one, 2);
   one.taints.clear();
@@ -316,9 +316,9 @@ TEST_CASE("leader: a worker that ends a job alone is in doubt if others were mem
 }
 
 TEST_CASE("leader: a run that goes on from a checkpoint in doubt says so when it begins") {
-  Checkpoint clean{40, {}, {7, 7}, "", kData}, from{50, {}, {7, 7}, "", kData};
+  Checkpoint clean{40, {}, {7, 7}, "", kOurData}, from{50, {}, {7, 7}, "", kOurData};
   from.doubted_from = 30;
-  OneLeader one(false, false, {clean, from});
+  DataLeader one(false, false, {clean, from});
   REQUIRE(one.taints.size() == 1);
   CHECK(one.taints[0].name == "the checkpoint of step 50");
   REQUIRE(one.warnings.size() == 1);
@@ -329,7 +329,7 @@ TEST_CASE("leader: a run that goes on from a checkpoint in doubt says so when it
 
 namespace {
 
-Heartbeat beat_with(const OneLeader& one, std::uint64_t by, Version v, std::uint64_t worker,
+Heartbeat beat_with(const DataLeader& one, std::uint64_t by, Version v, std::uint64_t worker,
                     std::uint64_t first, std::uint64_t second) {
   Heartbeat beat{one.group.plan()->id, 1, {}};
   beat.differences = {{v, 0, worker, 100, first, second, by}};
@@ -339,7 +339,7 @@ Heartbeat beat_with(const OneLeader& one, std::uint64_t by, Version v, std::uint
 }  // namespace
 
 TEST_CASE("leader: of two who compute different gradients both are named; with a third one goes") {
-  OneLeader one(/*pure=*/true);
+  DataLeader one(/*pure=*/true);
   one.say(2, beat_with(one, 2, 0, 1, 5, 5));
   one.say(2, beat_with(one, 2, 0, 1, 5, 5));  // again and again
   one.say(3, beat_with(one, 2, 0, 1, 5, 5));  // from another one, which had it with a vote
@@ -358,7 +358,7 @@ TEST_CASE("leader: of two who compute different gradients both are named; with a
 }
 
 TEST_CASE("leader: a model that may keep state accuses no worker") {
-  OneLeader one(/*pure=*/false);
+  DataLeader one(/*pure=*/false);
   one.say(2, beat_with(one, 2, 0, 1, 5, 6));
   REQUIRE(one.mismatches.size() == 1);
   CHECK(!one.mismatches[0].wrong);
@@ -371,7 +371,7 @@ TEST_CASE("leader: a model that may keep state accuses no worker") {
 }
 
 TEST_CASE("leader: with on_mismatch = \"stop\" a difference is the end, exit code 1") {
-  OneLeader one(/*pure=*/true, /*stop=*/true);
+  DataLeader one(/*pure=*/true, /*stop=*/true);
   one.say(2, beat_with(one, 2, 0, 1, 5, 5));
   REQUIRE(one.proposals.size() == 1);
   const auto* end = std::get_if<JobEnded>(&one.proposals.front());
@@ -386,9 +386,9 @@ TEST_CASE("worker: its heartbeats say what its data are when it has read them") 
   one.on(worker_event::Tick{200});
   REQUIRE(!one.said<Heartbeat>().empty());
   CHECK(one.said<Heartbeat>().back().data == Digest{});
-  one.on(worker_event::DataHashed{kData});
+  one.on(worker_event::DataHashed{kOurData});
   one.on(worker_event::Tick{400});
-  CHECK(one.said<Heartbeat>().back().data == kData);
+  CHECK(one.said<Heartbeat>().back().data == kOurData);
   // They have to be read again, and this worker may end at once.
   const auto said = one.said<Heartbeat>().size();
   one.on(worker_event::DataHashed{});

@@ -9,19 +9,18 @@
 namespace starling::elastic {
 namespace {
 
-using namespace checkpoints;
-
 // Worker `nonce`, at this version, says that a micro-batch came out with other bits.
-void tell_difference(OneLeader& one, std::uint64_t nonce, Version version, const Difference& d) {
+void tell_difference(CheckpointLeader& one, std::uint64_t nonce, Version version,
+                     const Difference& d) {
   Heartbeat beat{one.group.plan()->id, version, {}};
-  beat.data = kData;
+  beat.data = kReadData;
   beat.differences = {d};
   one.say(nonce, beat);
 }
 
 // Goal: a run that goes on from it says so, though its own workers find nothing.
 TEST_CASE("leader: a checkpoint after contributions that differ is in doubt") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   CHECK(one.stores.back().checkpoint.doubted_from == kNoVersion);
   tell_difference(one, 1, 21, {17, 0, 1, 100, 5, 6, /*by=*/1});
@@ -31,7 +30,7 @@ TEST_CASE("leader: a checkpoint after contributions that differ is in doubt") {
 
 // Hidden state may have been there for long before a difference was seen.
 TEST_CASE("leader: checkpoints that were complete before contributions differ are in doubt, too") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   for (std::uint64_t nonce : {1, 2}) one.say(nonce, one.part(nonce, 20));
   one.vote_digest(20, {kSegments, 0});
@@ -47,10 +46,10 @@ TEST_CASE("leader: checkpoints that were complete before contributions differ ar
 
 // The keeper of the leader before it may not have come to an end of it.
 TEST_CASE("leader: a new one orders manifests to be marked, though the log has the doubt") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   Heartbeat beat{one.group.plan()->id, 21, {}};
-  beat.data = kData;
+  beat.data = kReadData;
   beat.differences = {{17, 0, 1, 100, 5, 6, /*by=*/1}};
   one.say(1, beat);
   one.commit();
@@ -66,7 +65,7 @@ TEST_CASE("leader: a new one orders manifests to be marked, though the log has t
 
 // Goal: the first manifest, which no list has yet, does not stay without its doubt.
 TEST_CASE("leader: a manifest that is on its way when the doubt comes is ordered to be marked") {
-  OneLeader one;
+  CheckpointLeader one;
   for (std::uint64_t nonce : {1, 2}) one.say(nonce, one.part(nonce, 20));
   one.vote_digest(20, {kSegments, 0});
   REQUIRE(one.stores.size() == 1);
@@ -89,11 +88,11 @@ TEST_CASE(
       earlier[i].version = Version(10 * (i + 1));
       earlier[i].fingerprint = {7, 7};
       earlier[i].fingerprint_text = script;
-      earlier[i].data = kData;
+      earlier[i].data = kReadData;
     }
     std::string now = script;
     if (changed) now.replace(now.find("5a"), 2, "6b");
-    OneLeader one(/*stops=*/false, earlier, now);
+    CheckpointLeader one(/*stops=*/false, earlier, now);
     REQUIRE(one.group.begun() == 20);
     const bool said = std::any_of(one.warnings.begin(), one.warnings.end(), [](const auto& text) {
       return text.find("since the checkpoint of step 20 the script has changed (") == 0;
@@ -111,7 +110,7 @@ TEST_CASE(
 
 // Goal: nobody goes on from the newest checkpoint as if it were a good one, because the end names it.
 TEST_CASE("leader: an end by on_mismatch names the newest checkpoint with its doubt") {
-  OneLeader one(/*stops=*/true);
+  CheckpointLeader one(/*stops=*/true);
   one.publish(10);
   tell_difference(one, 1, 21, {17, 0, 1, 100, 5, 6, /*by=*/1});
   one.commit();
@@ -124,7 +123,7 @@ TEST_CASE("leader: an end by on_mismatch names the newest checkpoint with its do
 
 // What a model has kept since the run began is in the checkpoint that the run went back to, too.
 TEST_CASE("leader: a difference after a restart puts all checkpoints of the run in doubt") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   one.publish(20);
   one.die(1);

@@ -13,8 +13,8 @@ namespace {
 
 using namespace draft_command;
 
-constexpr std::uint32_t kSegments = 3;
-constexpr Digest kData{8, 9};
+constexpr std::uint32_t kDraftSegments = 3;
+constexpr Digest kDraftData{8, 9};
 
 // Drafts, and the group whose log says which checkpoints are complete.
 struct Writing {
@@ -22,7 +22,7 @@ struct Writing {
   explicit Writing(Version from = 0) {
     JobStarted started;
     if (from != 0) {
-      started.checkpoints = {{from, {}, {7, 7}, "", kData}};
+      started.checkpoints = {{from, {}, {7, 7}, "", kDraftData}};
       started.checkpoints.back().doubted_from = 5;
     }
     group.apply(started);
@@ -58,15 +58,15 @@ struct Writing {
     drafts.check_invariants();
   }
   void take(const ShardWritten& written) {
-    keep(drafts.take("w", written, {&standard, kData, doubted_from}));
+    keep(drafts.take("w", written, {&standard, kDraftData, doubted_from}));
   }
   void all_parts(Version version) { take(part(version, {0, 1, 2})); }
   void vote(Version version, Digest digest) {
-    keep(drafts.passed(record(version, digest), {&standard, kData, doubted_from}));
+    keep(drafts.passed(record(version, digest), {&standard, kDraftData, doubted_from}));
   }
   void publish(Version version) {
     all_parts(version);
-    if (version % 20 == 0) vote(version, {kSegments, 0});
+    if (version % 20 == 0) vote(version, {kDraftSegments, 0});
     keep(drafts.stored(version, ""));
     REQUIRE(!proposed.empty());
     REQUIRE(proposed.back().checkpoint.version == version);
@@ -76,7 +76,8 @@ struct Writing {
 
   Group group;
   Join standard;
-  Drafts drafts{{/*steps=*/100, kSegments, /*every=*/10, /*keep=*/2, /*digest_every=*/20}, group};
+  Drafts drafts{{/*steps=*/100, kDraftSegments, /*every=*/10, /*keep=*/2, /*digest_every=*/20},
+                group};
   Version doubted_from = kNoVersion, above = kNoVersion;
   std::vector<Version> stores, tidied, kept;
   std::vector<Published> proposed;
@@ -94,7 +95,7 @@ TEST_CASE("drafts: one is stored once, when every segment is there") {
   CHECK(w.stores.size() == 1);
   w.keep(w.drafts.stored(10, ""));
   REQUIRE(w.proposed.size() == 1);
-  CHECK(w.proposed[0].checkpoint == Checkpoint{10, {kSegments, 0}, {7, 7}, "", kData});
+  CHECK(w.proposed[0].checkpoint == Checkpoint{10, {kDraftSegments, 0}, {7, 7}, "", kDraftData});
 }
 
 // The run may turn out to be another job's since its start; keep = 2.
@@ -158,7 +159,7 @@ TEST_CASE("drafts: what is stored is what was voted for, where votes carry a dig
   Writing w;
   w.all_parts(20);
   CHECK(w.stores.empty());
-  w.vote(20, {kSegments, 0});
+  w.vote(20, {kDraftSegments, 0});
   CHECK(w.stores == std::vector<Version>{20});
   w.vote(40, {99, 0});
   w.all_parts(40);
@@ -172,7 +173,7 @@ TEST_CASE("drafts: one that is given up is over, and is removed up to what is st
   w.take(w.part(10, {0}));
   w.take(w.failed(20));
   w.all_parts(20);
-  w.vote(20, {kSegments, 0});
+  w.vote(20, {kDraftSegments, 0});
   CHECK(w.stores.empty());
   CHECK(w.warnings ==
         std::vector<std::string>{"checkpoint of step 20 is given up: w: the disk is full"});
@@ -188,7 +189,7 @@ TEST_CASE("drafts: a version that was skipped takes no folder from who writes") 
   w.take(w.failed(30));
   CHECK(w.tidied.empty());
   w.all_parts(20);
-  w.vote(20, {kSegments, 0});
+  w.vote(20, {kDraftSegments, 0});
   CHECK(w.stores == std::vector<Version>{10, 20});
   w.take(w.part(40, {0}));  // begun, so nobody writes anything before it
   w.take(w.failed(50));

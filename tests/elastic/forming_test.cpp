@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "tests/elastic/usual.h"
+
 namespace starling::elastic {
 namespace {
 
 using namespace forming_command;
 
-constexpr std::uint64_t kLease = 1000;
-
-LeaderConfig config(std::vector<std::string> tensors) {
+LeaderConfig forming_config(std::vector<std::string> tensors) {
   LeaderConfig c;
   c.micro_batches = 4;
   c.steps = 100;
@@ -29,7 +29,8 @@ LeaderConfig config(std::vector<std::string> tensors) {
 
 struct Two {
   // `tensors`: the name of each segment's.
-  explicit Two(std::vector<std::string> tensors = {"a", "b"}) : job(config(std::move(tensors))) {
+  explicit Two(std::vector<std::string> tensors = {"a", "b"})
+      : job(forming_config(std::move(tensors))) {
     group.apply(JobStarted{});
     for (const std::uint64_t n : {1, 2}) {
       Joined joined;

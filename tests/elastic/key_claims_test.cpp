@@ -5,12 +5,12 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/elastic/usual.h"
+
 namespace starling::elastic {
 namespace {
 
 using Answer = KeyClaims::Answer;
-
-constexpr std::uint64_t kLease = 1000;
 
 // Life 1 has joined, at 1 ms.
 struct OneKey {

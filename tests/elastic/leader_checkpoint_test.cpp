@@ -11,17 +11,15 @@
 namespace starling::elastic {
 namespace {
 
-using namespace checkpoints;
-
 // ---- Writing ----------------------------------------------------------------------------------
 
 TEST_CASE("leader: a checkpoint is stored when every segment is there, and exists when committed") {
-  OneLeader one;
+  CheckpointLeader one;
   one.say(1, one.part(1, 10));
   CHECK(one.stores.empty());
   one.say(2, one.part(2, 10));
   REQUIRE(one.stores.size() == 1);
-  CHECK(one.stores[0].checkpoint == Checkpoint{10, {kSegments, 0}, {7, 7}, "", kData});
+  CHECK(one.stores[0].checkpoint == Checkpoint{10, {kSegments, 0}, {7, 7}, "", kReadData});
   CHECK(one.stores[0].record.version == 9);
   CHECK(one.first_proposed<Published>() == nullptr);  // the manifest may still fail
   one.on(leader_event::Stored{10, ""});
@@ -33,7 +31,7 @@ TEST_CASE("leader: a checkpoint is stored when every segment is there, and exist
 
 // Before a run is ended: of any version, not only of a multiple.
 TEST_CASE("leader: members are asked for a checkpoint until one above the newest is complete") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   one.say(1, one.part(1, 13));
   one.say(2, one.part(2, 13));
@@ -51,7 +49,7 @@ TEST_CASE("leader: members are asked for a checkpoint until one above the newest
 }
 
 TEST_CASE("leader: when a checkpoint that was asked for cannot be written, the next one is") {
-  OneLeader one;
+  CheckpointLeader one;
   one.on(leader_event::AskCheckpoint{});
   ShardWritten full{14, {}, {}, "no space left"};
   one.say(1, full);
@@ -66,7 +64,7 @@ TEST_CASE("leader: when a checkpoint that was asked for cannot be written, the n
 }
 
 TEST_CASE("leader: where votes carry a digest, the shards must have it") {
-  OneLeader one;
+  CheckpointLeader one;
   for (std::uint64_t nonce : {1, 2}) one.say(nonce, one.part(nonce, 20));
   CHECK(one.stores.empty());  // the vote of step 20 has not passed
   SUBCASE("it is the same") {
@@ -82,7 +80,7 @@ TEST_CASE("leader: where votes carry a digest, the shards must have it") {
 }
 
 TEST_CASE("leader: a part that cannot be written costs one checkpoint and one warning") {
-  OneLeader one;
+  CheckpointLeader one;
   one.say(1, one.part(1, 10));
   ShardWritten failed{10, {}, {}, "no space left on device"};
   one.say(2, failed);
@@ -98,7 +96,7 @@ TEST_CASE("leader: a part that cannot be written costs one checkpoint and one wa
 }
 
 TEST_CASE("leader: parts of two epochs make one checkpoint, and only members' count") {
-  OneLeader one;
+  CheckpointLeader one;
   const ShardWritten second = one.part(2, 10);
   one.say(1, one.part(1, 10));
   one.say(9, second);  // a stranger to the plan
@@ -114,7 +112,7 @@ TEST_CASE("leader: parts of two epochs make one checkpoint, and only members' co
 }
 
 TEST_CASE("leader: only the newest are kept") {
-  OneLeader one;
+  CheckpointLeader one;
   for (const Version version : std::vector<Version>{10, 20, 30, 40}) one.publish(version);
   CHECK(one.complete() == std::vector<Version>{30, 40});
   CHECK(one.tidied.back().below == 40);
@@ -126,7 +124,7 @@ TEST_CASE("leader: only the newest are kept") {
 // ---- Restarting -------------------------------------------------------------------------------
 
 TEST_CASE("leader: with all dead, the next plan is fresh from the newest checkpoint") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   one.publish(20);
   one.die(1);
@@ -148,7 +146,7 @@ TEST_CASE("leader: with all dead, the next plan is fresh from the newest checkpo
 
 // Goal: P5's other half. Method: the same losses without a checkpoint.
 TEST_CASE("leader: without a checkpoint the job ends with exit code 4") {
-  OneLeader one;
+  CheckpointLeader one;
   one.die(1);
   one.die(2);
   REQUIRE(one.group.end().has_value());
@@ -160,7 +158,7 @@ TEST_CASE("leader: without a checkpoint the job ends with exit code 4") {
 // members end, with these exit codes (0: killed), with a checkpoint and without one.
 TEST_CASE("leader: what has ended every worker is the end of the job") {
   const auto end_of = [](std::uint8_t first, std::uint8_t second, bool checkpoint) {
-    OneLeader one;
+    CheckpointLeader one;
     if (checkpoint) one.publish(10);
     const auto dies = [&](std::uint64_t nonce, std::uint8_t code) {
       one.say(nonce, Death{{nonce, Nonce(nonce)}, {}, "bad record 7", code});
@@ -183,7 +181,7 @@ TEST_CASE("leader: what has ended every worker is the end of the job") {
 }
 
 TEST_CASE("leader: who has some state when the rest of it is gone begins a new life") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   const EpochId lost = one.group.plan()->id;
   one.die(1);
@@ -197,7 +195,7 @@ TEST_CASE("leader: who has some state when the rest of it is gone begins a new l
   one.commit();
   CHECK(one.sent_to<Fenced>(2));
   one.join(5);  // its next life
-  one.pass_time(kWindow - 1);
+  one.pass_time(kRestartWindow - 1);
   CHECK(one.asked().counter == lost.counter + 1);  // one of two: others are waited for
   one.pass_time(2);
   CHECK(one.asked().counter > lost.counter + 1);
@@ -208,7 +206,7 @@ TEST_CASE("leader: who has some state when the rest of it is gone begins a new l
 
 // R11. Method: one that is neither dead nor heard, alone in knowing whether its epoch goes on.
 TEST_CASE("leader: R11, no restart while an epoch may still run") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   one.die(1);
   one.join(5);
@@ -225,11 +223,11 @@ TEST_CASE("leader: R11, no restart while an epoch may still run") {
 }
 
 TEST_CASE("leader: a restart that nobody comes to ends the job") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   one.die(1);
   one.die(2);
-  one.pass_time(kStart);
+  one.pass_time(kStartTimeout);
   CHECK(!one.group.end());
   one.pass_time(2);
   one.commit();
@@ -239,7 +237,7 @@ TEST_CASE("leader: a restart that nobody comes to ends the job") {
 }
 
 TEST_CASE("leader: of a damaged checkpoint the one before it is used, as long as there is one") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   one.publish(20);
   one.die(1);
@@ -269,7 +267,7 @@ TEST_CASE("leader: of a damaged checkpoint the one before it is used, as long as
 }
 
 TEST_CASE("leader: a new leader goes on with a restart") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   one.die(1);
   one.die(2);
@@ -283,7 +281,7 @@ TEST_CASE("leader: a new leader goes on with a restart") {
 }
 
 TEST_CASE("leader: a job that goes on from checkpoints begins at the newest, with its bits only") {
-  OneLeader one;
+  CheckpointLeader one;
   one.group = Group();
   one.elect(1);
   one.sent.clear();
@@ -309,7 +307,7 @@ TEST_CASE("leader: a job goes on from a checkpoint with another script, not with
     return std::string("isa a, script ") + script + ", data 3a, weights 4b, first gradient " +
            gradient + ", probe of steps 6d, starling 0.1.0";
   };
-  OneLeader one;
+  CheckpointLeader one;
   one.group = Group();
   one.elect(1);
   JobStarted job;
@@ -333,7 +331,7 @@ TEST_CASE("leader: a job goes on from a checkpoint with another script, not with
 // ---- The log ----------------------------------------------------------------------------------
 
 TEST_CASE("group: R10, a restart is void if the plan that it ends is not the last one") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   const EpochId last = one.group.plan()->id;
   CHECK(!one.group.apply(Restarted{{last.term, last.counter + 1}, 10, "x"}));
@@ -350,7 +348,7 @@ TEST_CASE("group: R10, a restart is void if the plan that it ends is not the las
 }
 
 TEST_CASE("group: a restart is void if a newer checkpoint was published before it in the log") {
-  OneLeader one;
+  CheckpointLeader one;
   one.publish(10);
   const EpochId last = one.group.plan()->id;
   const Restarted proposed{last, 10, "x"};

@@ -9,11 +9,10 @@
 #include <vector>
 
 #include "tests/elastic/one_leader.h"
+#include "tests/elastic/usual.h"
 
 namespace starling::elastic {
 namespace {
-
-constexpr EpochId kFirst{1, 1};
 
 struct SoleCopies : OneLeader {
   SoleCopies() : OneLeader({}, /*r=*/0) {}

@@ -8,8 +8,11 @@
 #include <vector>
 
 #include "elastic/membership/leader.h"
+#include "tests/elastic/usual.h"
 
 namespace starling::elastic {
+
+inline constexpr std::uint32_t kSegments = 4;
 
 // Worker n is called "n" and has nonce n.
 struct LeaderRig {

@@ -9,15 +9,10 @@
 
 #include "elastic/protocol/plan.h"
 #include "tests/elastic/one_leader.h"
+#include "tests/elastic/usual.h"
 
 namespace starling::elastic {
 namespace {
-
-Bugs broken(bool Bugs::*rule) {
-  Bugs bugs;
-  bugs.*rule = true;
-  return bugs;
-}
 
 // Worker 1 has lost its connection to 3, which is dead; 1 and 2 report.
 void lose_third(OneLeader& one) {

@@ -28,8 +28,8 @@ std::string names(const std::vector<Reporter>& reporters) {
   return nonces;
 }
 
-struct Known {
-  Known() {
+struct FiveKnown {
+  FiveKnown() {
     group.apply(JobStarted{});
     for (const std::uint64_t n : {1, 2, 3, 4, 5}) {
       Joined joined;
@@ -59,28 +59,28 @@ struct Known {
 };
 
 TEST_CASE("links: one of a pair that breaks two plans in a row is left out") {
-  Known k;
+  FiveKnown k;
   const std::vector<Reporter> broken{reporter(1, {3}), reporter(2, {}), reporter(3, {})};
   CHECK(k.leave_out_one(broken) == "123");
   CHECK(k.leave_out_one(broken) == "12");  // of equals the higher rank
 }
 
 TEST_CASE("links: the one with more broken links goes, whatever its rank") {
-  Known k;
+  FiveKnown k;
   const std::vector<Reporter> broken{reporter(1, {2, 3}), reporter(2, {}), reporter(3, {})};
   k.leave_out_one(broken);
   CHECK(k.leave_out_one(broken) == "23");
 }
 
 TEST_CASE("links: nobody is left out whose state the others lack") {
-  Known k;
+  FiveKnown k;
   const std::vector<Reporter> broken{reporter(1, {2}), reporter(2, {})};
   k.leave_out_one(broken);
   CHECK(k.leave_out_one(broken, /*needed=*/"12") == "12");
 }
 
 TEST_CASE("links: if the others lack something of the one the other one is left out") {
-  Known k;
+  FiveKnown k;
   const std::vector<Reporter> broken{reporter(1, {2, 3}), reporter(2, {}), reporter(3, {})};
   k.leave_out_one(broken);
   CHECK(k.leave_out_one(broken, /*needed=*/"1") == "13");
@@ -92,7 +92,7 @@ TEST_CASE("links: two apart count from the first plan in which their link never 
   const std::vector<Reporter> apart{reporter(1, {}), reporter(2, {3}, false, LinkFault::kUnreached),
                                     reporter(3, {1})};
   const std::vector<Reporter> ended{reporter(1, {}), reporter(2, {3}), reporter(3, {2})};
-  Known k;
+  FiveKnown k;
   const auto at = [&](std::uint64_t now_ms, const std::vector<Reporter>& reporters,
                       bool ran = false) {
     k.roster.look(now_ms);
@@ -123,7 +123,7 @@ TEST_CASE("links: two apart count from the first plan in which their link never 
 }
 
 TEST_CASE("links: another pair, or a loss in between, begins anew") {
-  Known k;
+  FiveKnown k;
   const std::vector<Reporter> first{reporter(1, {2}), reporter(2, {}), reporter(3, {})};
   const std::vector<Reporter> other{reporter(1, {3}), reporter(2, {}), reporter(3, {})};
   k.leave_out_one(first);
@@ -133,7 +133,7 @@ TEST_CASE("links: another pair, or a loss in between, begins anew") {
 }
 
 TEST_CASE("links: a joiner that somebody names is left out at once, by nobody's but others' word") {
-  Known k;
+  FiveKnown k;
   std::vector<std::string> warnings;
   std::vector<Reporter> named{reporter(1, {3}), reporter(2, {}), reporter(3, {}, /*joiner=*/true)};
   CHECK(k.links.leave_out_joiners(named, warnings));
@@ -147,7 +147,7 @@ TEST_CASE("links: a joiner that somebody names is left out at once, by nobody's 
 // Two that a switch keeps apart say so; what the others saw end followed from it.
 TEST_CASE("links: ends of file say nothing beside a link that is known to be bad") {
   for (const LinkFault fault : {LinkFault::kSilent, LinkFault::kUnreached}) {
-    Known k;
+    FiveKnown k;
     const std::vector<Reporter> apart{reporter(1, {4}), reporter(2, {3}, false, fault),
                                       reporter(3, {2}, false, fault), reporter(4, {1})};
     k.leave_out_one(apart);
@@ -160,7 +160,7 @@ TEST_CASE("links: ends of file say nothing beside a link that is known to be bad
 }
 
 TEST_CASE("links: one that does not report is told of if its connections were silent") {
-  Known k;
+  FiveKnown k;
   const std::vector<Reporter> reporters{reporter(1, {3}, false, LinkFault::kSilent),
                                         reporter(2, {1})};
   const std::vector<Incarnation> missing{{3, Nonce(3)}, {4, Nonce(4)}};
@@ -173,7 +173,7 @@ TEST_CASE("links: one that does not report is told of if its connections were si
 }
 
 TEST_CASE("links: a joiner's own word counts of a link that never stood") {
-  Known k;
+  FiveKnown k;
   std::vector<Reporter> reporters{reporter(1, {}), reporter(2, {}),
                                   reporter(3, {2}, /*joiner=*/true, LinkFault::kUnreached)};
   CHECK(k.links.leave_out_joiners(reporters, k.warnings));
@@ -211,7 +211,7 @@ TEST_CASE("links: of a fresh plan whoever cannot be reached is left out, and nob
   };
   for (const Case& c : cases) {
     CAPTURE(c.name);
-    Known k;
+    FiveKnown k;
     std::vector<Reporter> reporters = c.reporters;
     const bool needed = names(reporters).find('5') != std::string::npos;
     const auto suffice = [&](const std::vector<Reporter>& others) {
@@ -223,7 +223,7 @@ TEST_CASE("links: of a fresh plan whoever cannot be reached is left out, and nob
   }
 }
 
-struct Unreached : Known {
+struct Unreached : FiveKnown {
   // A joining life of "w" is left out, as worker 1 could not connect to it.
   void left_out(std::uint64_t joiner) {
     std::vector<Reporter> reporters{reporter(1, {joiner}, /*joiner=*/false, LinkFault::kUnreached),

@@ -23,7 +23,7 @@ namespace starling::elastic {
 namespace {
 
 constexpr JobId kJob{1, 2, 3};
-constexpr std::uint32_t kSegments = 512;
+constexpr std::uint32_t kManySegments = 512;
 
 struct Directory {
   Directory() {
@@ -48,7 +48,7 @@ class LongLife {
     CoordinatorConfig config;
     config.leader.micro_batches = 1024;
     config.leader.steps = ~Version{0} >> 1;
-    config.leader.segments = kSegments;
+    config.leader.segments = kManySegments;
     config.leader.bucket_segments = 64;
     config.leader.wanted_workers = workers_;
     config.leader.lease_ms = config.leader.report_deadline_ms = 1'000'000'000;
@@ -152,7 +152,7 @@ class LongLife {
     report.entered = life.entered;
     report.version = life.version;
     report.parameters_complete = true;
-    report.copies.assign(kSegments, false);
+    report.copies.assign(kManySegments, false);
     if (plan()) {
       const auto rank = rank_in(*plan(), life.who);
       if (rank && life.version != kNoVersion) report.copies = held_by(*plan(), *rank);

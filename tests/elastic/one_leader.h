@@ -10,11 +10,9 @@
 #include <vector>
 
 #include "tests/elastic/leader_rig.h"
+#include "tests/elastic/usual.h"
 
 namespace starling::elastic {
-
-inline constexpr std::uint64_t kLease = 1000;  // ms
-inline constexpr std::uint32_t kSegments = 4;
 
 // A leader in term 1, its log, and workers 1, 2, 3 who hold everything.
 struct OneLeader : LeaderRig {

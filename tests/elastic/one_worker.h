@@ -9,11 +9,11 @@
 
 #include "elastic/protocol/shares.h"
 #include "elastic/protocol/worker.h"
+#include "tests/elastic/usual.h"
 
 namespace starling::elastic {
 
 inline constexpr std::uint32_t kMicroBatches = 6;  // two each
-inline constexpr EpochId kFirst{1, 1};
 
 struct OneWorker {
   explicit OneWorker(Bugs bugs = {}, RecheckRule recheck = {}) : worker(config(bugs, recheck)) {}

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "tests/elastic/usual.h"
+
 namespace starling::elastic {
 namespace {
-
-constexpr std::uint64_t kLease = 1000;
 
 TEST_CASE("patience: lateness that most share is not that of the latest") {
   struct Case {

@@ -31,21 +31,21 @@ PlacementInput with_a_leaver(std::uint32_t budget) {
   return in;
 }
 
-constexpr std::uint32_t kSegments = 480;
+constexpr std::uint32_t kPlacedSegments = 480;
 
 // Eight members hold three copies of everything, and eight join.
 PlacementInput with_eight_joiners() {
   PlacementInput before;
-  before.segments = kSegments;
+  before.segments = kPlacedSegments;
   before.replicas = 2;
-  before.budget = kSegments;
+  before.budget = kPlacedSegments;
   before.members.resize(8);
   const auto holders = target_holders(before);
   PlacementInput in = before;
   in.members = ring_order(before.members, std::vector<Member>(8));
   for (Rank r = 0; r < 16; ++r) {
-    auto& copies = in.copies.emplace_back(kSegments);
-    for (SegmentId s = 0; s < kSegments; ++s)
+    auto& copies = in.copies.emplace_back(kPlacedSegments);
+    for (SegmentId s = 0; s < kPlacedSegments; ++s)
       copies[s] = r % 2 == 0 && contains(holders[s], Rank(r / 2));
   }
   return in;
@@ -71,18 +71,18 @@ TEST_CASE("placement: with twice as many members half of the copies move, which 
     CHECK(move.target % 2 == 1);
     moved += move.segments.count;
   }
-  CHECK(moved == 3 * kSegments / 2);
+  CHECK(moved == 3 * kPlacedSegments / 2);
 }
 
 TEST_CASE("placement: what a joiner is to own has few owners until then, in long stretches") {
   const auto placement = place(with_eight_joiners());
   std::vector<std::uint32_t> owned(16);
   std::uint32_t stretches = 1;
-  for (SegmentId s = 0; s < kSegments; ++s) {
+  for (SegmentId s = 0; s < kPlacedSegments; ++s) {
     ++owned[placement.holders[s].front()];
     if (s > 0) stretches += placement.holders[s] != placement.holders[s - 1];
   }
-  for (Rank r = 0; r < 16; r += 2) CHECK(owned[r] == kSegments / 8);
+  for (Rank r = 0; r < 16; r += 2) CHECK(owned[r] == kPlacedSegments / 8);
   CHECK(stretches <= 17);
 }
 

@@ -9,15 +9,15 @@
 #include <algorithm>
 
 #include "tests/elastic/known_group.h"
+#include "tests/elastic/usual.h"
 
 namespace starling::elastic {
 namespace {
 
-constexpr EpochId kFirst{1, 1}, kSecond{1, 2};
 const std::uint64_t kWindow = LeaderConfig{}.change_window_ms;
 
-struct Three : KnownGroup {
-  explicit Three(std::vector<std::vector<Rank>> holders = {{0, 1}, {1, 2}, {2, 0}}) {
+struct ThreeToChange : KnownGroup {
+  explicit ThreeToChange(std::vector<std::vector<Rank>> holders = {{0, 1}, {1, 2}, {2, 0}}) {
     for (const std::uint64_t n : {1, 2, 3}) join(n);
     follow(plan(kFirst, PlanKind::kFresh, {1, 2, 3}, std::move(holders)));
     enter(5);
@@ -50,12 +50,12 @@ std::string members_of(const Plan& plan) {
 }
 
 TEST_CASE("preparing: where nothing changes there is no plan") {
-  Three three;
+  ThreeToChange three;
   CHECK_FALSE(three.after(10 * kWindow).has_value());
 }
 
 TEST_CASE("preparing: who waits is let in after the window of joins, all with the first of them") {
-  Three three;
+  ThreeToChange three;
   three.join(4);
   CHECK_FALSE(three.after(kWindow - 1).has_value());
   three.join(5);
@@ -75,7 +75,7 @@ TEST_CASE("preparing: who waits is let in after the window of joins, all with th
 }
 
 TEST_CASE("preparing: a joiner that fell silent is not let in") {
-  Three three;
+  ThreeToChange three;
   three.join(4);
   for (int i = 0; i < 30; ++i) {
     three.at(three.roster.now_ms() + kWindow);
@@ -85,7 +85,7 @@ TEST_CASE("preparing: a joiner that fell silent is not let in") {
 }
 
 TEST_CASE("preparing: nothing is prepared before every member is seen in the last plan's epoch") {
-  Three three;
+  ThreeToChange three;
   three.join(4);
   three.follow(three.plan(kSecond, PlanKind::kForced, {1, 2, 3}, {{0}, {1}, {2}}));
   for (const std::uint64_t n : {1, 2}) three.say(n, Heartbeat{kSecond, 5, {}});
@@ -95,7 +95,7 @@ TEST_CASE("preparing: nothing is prepared before every member is seen in the las
 }
 
 TEST_CASE("preparing: at the last version nothing changes any more") {
-  Three three;
+  ThreeToChange three;
   three.join(4);
   three.say(2, Heartbeat{kFirst, Version(three.config.steps), {}});
   CHECK_FALSE(three.after(kWindow).has_value());
@@ -104,7 +104,7 @@ TEST_CASE("preparing: at the last version nothing changes any more") {
 // ---- Leaves -----------------------------------------------------------------------------------
 
 TEST_CASE("preparing: a leaver drains, and goes when enough copies exist without it") {
-  Three three;
+  ThreeToChange three;
   three.leave(3, 60'000);
   CHECK_FALSE(three.after(kWindow - 1).has_value());
   const auto drains = three.after(1);
@@ -122,7 +122,7 @@ TEST_CASE("preparing: a leaver drains, and goes when enough copies exist without
 }
 
 TEST_CASE("preparing: a leaver whose copies exist elsewhere goes at once") {
-  Three three({{0, 1, 2}, {1, 2, 0}, {2, 0, 1}});
+  ThreeToChange three({{0, 1, 2}, {1, 2, 0}, {2, 0, 1}});
   three.leave(3, 60'000);
   const auto plan = three.after(kWindow);
   REQUIRE(plan.has_value());
@@ -131,7 +131,7 @@ TEST_CASE("preparing: a leaver whose copies exist elsewhere goes at once") {
 
 // One lease before the end of its notice a single copy elsewhere is enough.
 TEST_CASE("preparing: a short notice waits for no window, and its end for no second copy") {
-  Three three;
+  ThreeToChange three;
   three.leave(3, three.config.lease_ms + kWindow - 1);
   REQUIRE(three.now().has_value());
   CHECK(members_of(*three.now()) == "123d");
@@ -143,7 +143,7 @@ TEST_CASE("preparing: a short notice waits for no window, and its end for no sec
 TEST_CASE("preparing: notices of two and of eleven seconds move state first, and end in time") {
   for (const std::uint64_t ms : {2'000, 11'000}) {
     CAPTURE(ms);
-    Three three;
+    ThreeToChange three;
     three.leave(3, ms);
     const auto drains = three.after(kWindow);
     REQUIRE(drains.has_value());
@@ -155,7 +155,7 @@ TEST_CASE("preparing: notices of two and of eleven seconds move state first, and
 }
 
 TEST_CASE("preparing: a leaver that has the only copy is not left out") {
-  Three three({{0, 1}, {1, 0}, {2}});
+  ThreeToChange three({{0, 1}, {1, 0}, {2}});
   three.leave(3, three.config.lease_ms);
   REQUIRE(three.after(kWindow).has_value());
   CHECK(members_of(*three.now()) == "123d");
@@ -164,7 +164,7 @@ TEST_CASE("preparing: a leaver that has the only copy is not left out") {
 }
 
 TEST_CASE("preparing: where all leave, all go on until their notice ends") {
-  Three three;
+  ThreeToChange three;
   for (const std::uint64_t n : {1, 2, 3}) three.leave(n, kWindow);
   const auto plan = three.after(kWindow);
   REQUIRE(plan.has_value());
@@ -174,7 +174,7 @@ TEST_CASE("preparing: where all leave, all go on until their notice ends") {
 // ---- Moves ------------------------------------------------------------------------------------
 
 TEST_CASE("preparing: when the moves are done, one more plan promotes and trims, and no further") {
-  Three three;
+  ThreeToChange three;
   three.join(4);
   REQUIRE(three.after(kWindow).has_value());
   three.run(6);
@@ -198,7 +198,7 @@ TEST_CASE("preparing: when the moves are done, one more plan promotes and trims,
 // ---- Shares -----------------------------------------------------------------------------------
 
 TEST_CASE("preparing: in its first step a joiner counts as the median of the others") {
-  Three three;
+  ThreeToChange three;
   for (const auto& [n, ns] : {std::pair{1, 100}, {2, 100}, {3, 400}}) {
     Heartbeat beat{kFirst, 5, {}};
     beat.micro_batch_ns = static_cast<std::uint64_t>(ns);

@@ -17,7 +17,7 @@ using namespace raft_test;
 
 TEST_CASE("raft: a fresh group elects one leader, which begins its term with an empty entry") {
   for (const std::uint32_t size : {1u, 3u, 5u}) {  // E1, E3
-    Group group(size);
+    RaftGroup group(size);
     group.run(10 * kT);
     REQUIRE(group.leader());
     for (std::uint32_t i = 0; i < size; ++i) {
@@ -31,7 +31,7 @@ TEST_CASE("raft: a fresh group elects one leader, which begins its term with an 
 }
 
 TEST_CASE("raft: without a majority nobody leads and no term is used up") {  // E1, P1
-  Group group(5);
+  RaftGroup group(5);
   group.cut = [](const RaftMessage& m) { return m.from > 1 || m.to > 1; };
   group.run(20 * kT);
   CHECK(!group.leader());
@@ -195,7 +195,7 @@ TEST_CASE("raft: timeouts spread over [T, 2T), by member and by try, although se
 // ---- Pre-vote and check-quorum ------------------------------------------------------------------
 
 TEST_CASE("raft: a member that was cut off comes back without disturbing the term") {  // P1
-  Group group(3);
+  RaftGroup group(3);
   group.run(5 * kT);
   const auto leader = *group.leader();
   const auto term = group.members[leader].term();
@@ -233,7 +233,7 @@ TEST_CASE("raft: a follower that hears its leader refuses others, but not the le
 
 TEST_CASE("raft: a leader without its majority steps down in one timeout, with one it stays") {
   for (const bool alone : {true, false}) {  // Q1, Q5
-    Group group(3);
+    RaftGroup group(3);
     group.run(5 * kT);
     const auto leader = *group.leader();
     const auto other = (leader + 1) % 3;
@@ -247,7 +247,7 @@ TEST_CASE("raft: a leader without its majority steps down in one timeout, with o
 
 TEST_CASE("raft: a leader that sends but does not hear is replaced, and the reverse") {  // Q5
   for (const bool deaf : {true, false}) {
-    Group group(3);
+    RaftGroup group(3);
     group.run(5 * kT);
     const auto leader = *group.leader();
     group.cut = [=](const RaftMessage& m) { return deaf ? m.to == leader : m.from == leader; };
@@ -259,7 +259,7 @@ TEST_CASE("raft: a leader that sends but does not hear is replaced, and the reve
 }
 
 TEST_CASE("raft: a member stuck in a later term is freed by the leader's append") {  // Q3
-  Group group(3);
+  RaftGroup group(3);
   group.run(5 * kT);
   const auto leader = *group.leader();
   const auto stuck = (leader + 1) % 3;
@@ -272,7 +272,7 @@ TEST_CASE("raft: a member stuck in a later term is freed by the leader's append"
 }
 
 TEST_CASE("raft: a partial partition keeps one stable leader that commits") {  // Q4
-  Group group(5);
+  RaftGroup group(5);
   group.run(5 * kT);
   const auto leader = *group.leader();
   const auto place = [&](std::uint32_t i) { return (i + 5 - leader) % 5; };  // leader is 0
@@ -293,7 +293,7 @@ TEST_CASE("raft: a partial partition keeps one stable leader that commits") {  /
 }
 
 TEST_CASE("raft: a flapping link moves leadership at most once") {  // Q8
-  Group group(3);
+  RaftGroup group(3);
   group.run(5 * kT);
   const auto leader = *group.leader();
   const auto term = group.members[leader].term();

@@ -93,15 +93,15 @@ inline RaftMessage reply(RaftKind kind, std::uint32_t from, std::uint64_t term, 
 }
 
 // A whole group; messages arrive at once unless a link is cut.
-struct Group {
+struct RaftGroup {
   std::vector<Raft> members;
   std::vector<std::vector<RaftEntry>> applied;
   std::function<bool(const RaftMessage&)> cut = [](const RaftMessage&) { return false; };
   std::uint64_t now = 0;
   std::uint64_t messages = 0;
 
-  explicit Group(std::uint32_t size, std::vector<std::vector<std::uint64_t>> logs = {},
-                 std::uint64_t term = 0) {
+  explicit RaftGroup(std::uint32_t size, std::vector<std::vector<std::uint64_t>> logs = {},
+                     std::uint64_t term = 0) {
     logs.resize(size);
     applied.resize(size);
     for (std::uint32_t i = 0; i < size; ++i) {

@@ -24,7 +24,7 @@ RaftMessage recall_reply(std::uint32_t from, std::uint64_t round, std::uint64_t 
 }
 
 // Restarts a member of a group with an empty folder.
-void wipe(Group& group, std::uint32_t i) {
+void wipe(RaftGroup& group, std::uint32_t i) {
   auto c = config(i, static_cast<std::uint32_t>(group.members.size()));
   c.seed = 1000 + group.now;  // another life
   group.members[i] = Raft(c, lost(), {});
@@ -95,7 +95,7 @@ TEST_CASE("raft: a wiped member acknowledges nothing before it knows what it pro
 }
 
 TEST_CASE("raft: a follower that was wiped is repaired by the leader in office") {
-  Group group(3);
+  RaftGroup group(3);
   group.run(5 * kT);
   const auto leader = *group.leader();
   for (int i = 0; i < 10; ++i) REQUIRE(group.members[leader].propose({7}));
@@ -115,7 +115,7 @@ TEST_CASE("raft: a follower that was wiped is repaired by the leader in office")
 }
 
 TEST_CASE("raft: a leader that was wiped is repaired by the next one") {
-  Group group(3);
+  RaftGroup group(3);
   group.run(5 * kT);
   const auto leader = *group.leader();
   REQUIRE(group.members[leader].propose({7}));
@@ -130,7 +130,7 @@ TEST_CASE("raft: a leader that was wiped is repaired by the next one") {
 
 // Goal: with the others out of reach nobody can say what was promised, so nothing is.
 TEST_CASE("raft: a wiped member waits for every other one") {
-  Group group(3);
+  RaftGroup group(3);
   group.run(5 * kT);
   const auto leader = *group.leader();
   wipe(group, (leader + 1) % 3);
@@ -145,7 +145,7 @@ TEST_CASE("raft: a wiped member waits for every other one") {
 }
 
 TEST_CASE("raft: a group without a single log stays as it is, and each knows it") {
-  Group group(3);
+  RaftGroup group(3);
   for (std::uint32_t i = 0; i < 3; ++i) wipe(group, i);
   group.run(10 * kT);
   for (const Raft& raft : group.members) {
@@ -174,7 +174,7 @@ TEST_CASE("raft: a member without a log knows that who asks has none either") {
 // Goal: a log that lost acknowledged entries without knowing it (an old copy put back) does not
 // hold the group up. Method: the follower restarts with a shorter log.
 TEST_CASE("raft: a follower that lacks what it acknowledged is sent it again") {
-  Group group(3);
+  RaftGroup group(3);
   group.run(5 * kT);
   const auto leader = *group.leader();
   for (int i = 0; i < 10; ++i) REQUIRE(group.members[leader].propose({7}));
@@ -233,7 +233,7 @@ TEST_CASE("raft: a snapshot takes the place of the log, and the member goes on f
 }
 
 TEST_CASE("raft: a follower that lacks what the log no longer has is sent the snapshot in pieces") {
-  Group group(3);
+  RaftGroup group(3);
   group.run(5 * kT);
   const auto leader = *group.leader();
   const auto behind = (leader + 1) % 3;

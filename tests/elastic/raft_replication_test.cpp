@@ -16,7 +16,7 @@ using namespace raft_test;
 // ---- Replication --------------------------------------------------------------------------------
 
 TEST_CASE("raft: a proposal is applied once everywhere, and only a leader takes it") {  // R1, R10
-  Group group(3);
+  RaftGroup group(3);
   group.run(5 * kT);
   const auto leader = *group.leader();
   const auto index = group.members[leader].propose({42});
@@ -55,7 +55,7 @@ TEST_CASE("raft: a follower far behind is found in one refusal per term") {  // 
   std::vector<std::uint64_t> terms, others;
   for (std::uint64_t k = 0; k < 10000; ++k) terms.push_back(1 + 2 * (k / 500));
   for (std::uint64_t k = 0; k < 9000; ++k) others.push_back(k < 100 ? 1 : 2 + 2 * (k / 500));
-  Group group(3, {terms, terms, others}, 60);
+  RaftGroup group(3, {terms, terms, others}, 60);
   std::uint64_t refusals = 0;
   std::size_t entries_most = 0;
   group.cut = [&](const RaftMessage& m) {
@@ -88,7 +88,7 @@ TEST_CASE("raft: doubled answers do not multiply the messages") {
 }
 
 TEST_CASE("raft: lost entries are sent again after the next heartbeat is answered") {  // R5, R6
-  Group group(3);
+  RaftGroup group(3);
   group.run(5 * kT);
   const auto leader = *group.leader();
   const auto other = (leader + 1) % 3;
@@ -192,7 +192,7 @@ TEST_CASE("raft: a copy of the leader counts when it is durable, not before") { 
 }
 
 TEST_CASE("raft: what a dead leader committed untold is committed by the next") {  // C6
-  Group group(3);
+  RaftGroup group(3);
   group.run(5 * kT);
   const auto leader = *group.leader();
   // Entries arrive, the news of their commit does not.
@@ -261,7 +261,7 @@ TEST_CASE("raft: a tail that is replaced while it is saved is not acknowledged")
 }
 
 TEST_CASE("raft: a leader that was cut off loses what it could not commit") {  // K6
-  Group group(3);
+  RaftGroup group(3);
   group.run(5 * kT);
   const auto leader = *group.leader();
   group.isolate(leader);

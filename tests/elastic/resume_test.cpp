@@ -8,11 +8,12 @@
 #include <string>
 
 #include "elastic/protocol/plan.h"
+#include "tests/elastic/usual.h"
 
 namespace starling::elastic {
 namespace {
 
-constexpr EpochId kFirst{1, 1}, kSecond{1, 4};
+constexpr EpochId kFourth{1, 4};
 
 // Workers 1, 2, 3 are members of the first epoch, 1 and 2 of the second, whose base is 6.
 Group group_of_one_epoch() {
@@ -30,7 +31,7 @@ Group group_of_two_epochs() {
   plan.members.pop_back();
   plan.kind = PlanKind::kForced;
   plan.predecessor = kFirst;
-  plan.id = kSecond;
+  plan.id = kFourth;
   plan.base = 6;
   CHECK(group.apply(plan));
   return group;
@@ -59,7 +60,7 @@ std::vector<Reporter> reporters_of(const std::vector<Said>& said) {
   return reporters;
 }
 
-struct Case {
+struct ResumeCase {
   const char* name;
   bool two_epochs;
   std::vector<Said> said;  // by workers 1, 2, ..
@@ -70,7 +71,7 @@ struct Case {
 const Said kAt5{kFirst, 5}, kPendingFor5{kFirst, 5, true}, kAt6{kFirst, 6};
 const Said kNoState{{}, kNoVersion}, kJoiner{{}, kNoVersion, false, false, /*who=*/9};
 
-const Case kTable[] = {
+const ResumeCase kTable[] = {
     {"nobody has voted", false, {kAt5, kAt5, kAt5}, 5, BeginAt::kCompute},
     {"one has not voted, so nobody passed", false, {kPendingFor5, kAt5}, 5, BeginAt::kCompute},
     {"all have voted", false, {kPendingFor5, kPendingFor5, kPendingFor5}, 6, BeginAt::kVote},
@@ -88,8 +89,8 @@ const Case kTable[] = {
      {kPendingFor5, kPendingFor5, kJoiner},
      6,
      BeginAt::kVote},
-    {"one never came into the last epoch", true, {{kSecond, 6}, kPendingFor5}, 6, BeginAt::kVote},
-    {"and cannot have voted in it", true, {{kSecond, 6, true}, kPendingFor5}, 6, BeginAt::kVote},
+    {"one never came into the last epoch", true, {{kFourth, 6}, kPendingFor5}, 6, BeginAt::kVote},
+    {"and cannot have voted in it", true, {{kFourth, 6, true}, kPendingFor5}, 6, BeginAt::kVote},
     {"nobody came into the last epoch, whose base counts",
      true,
      {kPendingFor5, kPendingFor5},
@@ -100,7 +101,7 @@ const Case kTable[] = {
 // Names of the rows that come out otherwise.
 std::string wrong_rows(const Bugs& bugs) {
   std::string names;
-  for (const Case& c : kTable) {
+  for (const ResumeCase& c : kTable) {
     const Group group = c.two_epochs ? group_of_two_epochs() : group_of_one_epoch();
     const auto resume = resume_rule(reporters_of(c.said), group, bugs);
     const bool right = resume && resume.value().base == c.base && resume.value().begin == c.begin &&
@@ -145,11 +146,11 @@ TEST_CASE(
   Plan again = *group.plan();
   again.kind = PlanKind::kFresh;
   again.predecessor = kFirst;
-  again.id = kSecond;
+  again.id = kFourth;
   again.entered = {kFirst};
   CHECK(group.apply(again));
   const Said voted{kFirst, 0, true};
-  const auto resume = resume_rule(reporters_of({voted, {kSecond, kNoVersion}}), group, {});
+  const auto resume = resume_rule(reporters_of({voted, {kFourth, kNoVersion}}), group, {});
   REQUIRE(resume.has_value());
   CHECK(resume.value().base == 0);
   CHECK(resume.value().fresh);
@@ -168,13 +169,13 @@ TEST_CASE("resume: R12, an epoch of which no reporter was a member decides nothi
   const auto alone = resume_rule(reporters_of({ghost}), group, {});
   REQUIRE(alone.has_value());
   CHECK(alone.value().base == 6);  // not 7: nobody has voted for step 6
-  Said left_behind{kSecond, 6};    // worker 3 is no member of the second
+  Said left_behind{kFourth, 6};    // worker 3 is no member of the second
   left_behind.who = 3;
   const auto other = resume_rule(reporters_of({left_behind}), group, {});
   REQUIRE(other.has_value());
   CHECK(other.value().base == 6);
-  Said voted{kSecond, 6, true};
-  const auto both = resume_rule(reporters_of({voted, {kSecond, 6, true}, left_behind}), group, {});
+  Said voted{kFourth, 6, true};
+  const auto both = resume_rule(reporters_of({voted, {kFourth, 6, true}, left_behind}), group, {});
   REQUIRE(both.has_value());
   CHECK(both.value().base == 7);  // of the members of the second all have
 }

@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/elastic/usual.h"
+
 namespace starling::elastic {
 namespace {
 
-constexpr std::uint64_t kLease = 1000;
-
 // A group, what its log says, and the roster of a leader that began at 1 ms.
-struct Known {
-  Known() { group.apply(JobStarted{}); }
+struct RosterRig {
+  RosterRig() { group.apply(JobStarted{}); }
 
   static Incarnation who(std::uint64_t n) { return {n, Nonce(n)}; }
 
@@ -53,12 +53,10 @@ struct Known {
   Roster roster{{kLease, 50}, group, 1};
 };
 
-constexpr EpochId kFirst{1, 1}, kSecond{1, 2};
-
 // ---- Epochs -----------------------------------------------------------------------------------
 
 TEST_CASE("roster: before there is a plan nobody can run an epoch") {
-  Known k;
+  RosterRig k;
   k.join(1);
   CHECK(k.roster.running_plans().empty());
   CHECK(k.running().empty());
@@ -67,7 +65,7 @@ TEST_CASE("roster: before there is a plan nobody can run an epoch") {
 }
 
 TEST_CASE("roster: R11, the epoch before a prepared one may run until all have entered the last") {
-  Known k;
+  RosterRig k;
   for (const std::uint64_t n : {1, 2, 3}) k.join(n);
   k.plan(kFirst, PlanKind::kFresh, {1, 2});
   CHECK(k.joiners() == "3");
@@ -88,7 +86,7 @@ TEST_CASE("roster: R11, the epoch before a prepared one may run until all have e
 }
 
 TEST_CASE("roster: a forced plan ends the epoch before it at once") {
-  Known k;
+  RosterRig k;
   for (const std::uint64_t n : {1, 2}) k.join(n);
   k.plan(kFirst, PlanKind::kFresh, {1, 2});
   k.plan(kSecond, PlanKind::kForced, {1});
@@ -97,7 +95,7 @@ TEST_CASE("roster: a forced plan ends the epoch before it at once") {
 }
 
 TEST_CASE("roster: only members that are seen in the last plan's epoch say how far it is") {
-  Known k;
+  RosterRig k;
   for (const std::uint64_t n : {1, 2}) k.join(n);
   k.plan(kFirst, PlanKind::kFresh, {1});
   CHECK_FALSE(k.roster.reached(k.who(1), 5));
@@ -112,7 +110,7 @@ TEST_CASE("roster: only members that are seen in the last plan's epoch say how f
 // ---- Lives ------------------------------------------------------------------------------------
 
 TEST_CASE("roster: who joins waits until a plan has it, it leaves, or it is lost") {
-  Known k;
+  RosterRig k;
   for (const std::uint64_t n : {1, 2, 3, 4}) k.join(n);
   CHECK(k.joiners() == "1234");
   k.roster.leaves(k.who(1));
@@ -126,7 +124,7 @@ TEST_CASE("roster: who joins waits until a plan has it, it leaves, or it is lost
 }
 
 TEST_CASE("roster: a report is replaced by one that promises as much or more") {
-  Known k;
+  RosterRig k;
   k.join(1);
   const auto report = [&](EpochId promise, Version version) {
     Report r;
@@ -142,7 +140,7 @@ TEST_CASE("roster: a report is replaced by one that promises as much or more") {
 }
 
 TEST_CASE("roster: silent is who is not heard for a lease, and for longer than the others") {
-  Known k;
+  RosterRig k;
   for (const std::uint64_t n : {1, 2, 3}) k.join(n);
   k.plan(kFirst, PlanKind::kFresh, {1, 2, 3});
   k.at(kLease);
@@ -162,7 +160,7 @@ TEST_CASE("roster: silent is who is not heard for a lease, and for longer than t
 }
 
 TEST_CASE("roster: a new leader counts silence from when it began, or first dealt with a life") {
-  Known k;
+  RosterRig k;
   for (const std::uint64_t n : {1, 2}) k.join(n);
   k.plan(kFirst, PlanKind::kFresh, {1, 2});
   Roster later({kLease, 50}, k.group, 5 * kLease);
@@ -177,7 +175,7 @@ TEST_CASE("roster: a new leader counts silence from when it began, or first deal
 }
 
 TEST_CASE("roster: a worker moves when anything of what it has to do changes") {
-  Known k;
+  RosterRig k;
   k.join(1);
   const auto moved_at = [&](std::uint64_t now, const Heartbeat& beat) {
     k.at(now);
@@ -200,7 +198,7 @@ TEST_CASE("roster: a worker moves when anything of what it has to do changes") {
 // ---- What is said to them ---------------------------------------------------------------------
 
 TEST_CASE("roster: a plan is sent again to who was heard since, each time after twice as long") {
-  Known k;
+  RosterRig k;
   k.join(1);
   k.plan(kFirst, PlanKind::kFresh, {1});
   std::vector<std::uint64_t> sent;
@@ -223,7 +221,7 @@ TEST_CASE("roster: a plan is sent again to who was heard since, each time after 
 // ---- What they have in common -----------------------------------------------------------------
 
 TEST_CASE("roster: most of those who wait and are heard say which bits are the group's") {
-  Known k;
+  RosterRig k;
   k.join(1, {1, 1});
   CHECK(k.roster.standard()->fingerprint == Digest{1, 1});
   k.join(2, {2, 2});
@@ -239,7 +237,7 @@ TEST_CASE("roster: most of those who wait and are heard say which bits are the g
 }
 
 TEST_CASE("roster: the data of more than half of the members are the group's") {
-  Known k;
+  RosterRig k;
   for (const std::uint64_t n : {1, 2, 3, 4}) k.join(n);
   k.plan(kFirst, PlanKind::kFresh, {1, 2, 3, 4});
   const auto read = [&](std::uint64_t n, Digest data) {

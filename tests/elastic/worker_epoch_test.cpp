@@ -3,20 +3,13 @@
 #include <doctest/doctest.h>
 
 #include "tests/elastic/one_worker.h"
+#include "tests/elastic/usual.h"
 
 namespace starling::elastic {
 namespace {
 
 using namespace worker_event;
 using namespace worker_command;
-
-constexpr EpochId kSecond{1, 2};
-
-Bugs broken(bool Bugs::*rule) {
-  Bugs bugs;
-  bugs.*rule = true;
-  return bugs;
-}
 
 // R9. Method: an epoch runs and a prepared one is being connected; a connection breaks, or the
 // leader asks. Whatever was begun must be stopped before the report is sent, and nothing of it has

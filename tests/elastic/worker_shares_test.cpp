@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tests/elastic/one_worker.h"
+#include "tests/elastic/usual.h"
 
 namespace starling::elastic {
 namespace {
@@ -14,8 +15,6 @@ using namespace worker_event;
 using namespace worker_command;
 
 using List = std::vector<MicroBatch>;
-
-constexpr EpochId kSecond{1, 2};
 
 // Up to the pass of a step of which this worker computes these micro-batches. The
 // second says that one takes 10 ns there, the third 40. Returns what it is to compute next.

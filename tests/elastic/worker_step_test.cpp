@@ -10,18 +10,13 @@
 #include <limits>
 
 #include "tests/elastic/one_worker.h"
+#include "tests/elastic/usual.h"
 
 namespace starling::elastic {
 namespace {
 
 using namespace worker_event;
 using namespace worker_command;
-
-Bugs broken(bool Bugs::*rule) {
-  Bugs bugs;
-  bugs.*rule = true;
-  return bugs;
-}
 
 // R4. Method: what a vote needs arrives in every order that is possible; the vote is cast with the
 // last of it.

@@ -4,14 +4,13 @@
 
 #include "core/wire/limits.h"
 #include "tests/elastic/one_worker.h"
+#include "tests/elastic/usual.h"
 
 namespace starling::elastic {
 namespace {
 
 using namespace worker_event;
 using namespace worker_command;
-
-constexpr EpochId kSecond{1, 2};
 
 // Passes step v, the others' votes naming these attempts. Returns the way of the next step, which its
 // commands all name.

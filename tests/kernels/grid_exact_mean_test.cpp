@@ -13,8 +13,8 @@
 namespace starling::kernels {
 namespace {
 
-constexpr float kMax = std::numeric_limits<float>::max();
-constexpr float kTiny = std::numeric_limits<float>::denorm_min();
+constexpr float kLargest = std::numeric_limits<float>::max();
+constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
 
 // A second implementation for values within 100 bits of each other: 128-bit integers in units of
 // 2^unit, and a mean found by trying the floats around the quotient.
@@ -25,7 +25,7 @@ float mean_by_integers(const std::vector<float>& values, int unit, int M) {
   const auto start = static_cast<float>(std::ldexp(static_cast<long double>(sum) / M, unit));
   float best = start;
   __int128 best_distance = -1;
-  for (const float f : {std::nextafter(start, -kMax), start, std::nextafter(start, kMax)}) {
+  for (const float f : {std::nextafter(start, -kLargest), start, std::nextafter(start, kLargest)}) {
     __int128 distance = sum - static_cast<__int128>(std::ldexp(double{f}, -unit)) * M;
     if (distance < 0) distance = -distance;
     const bool even = (std::bit_cast<std::uint32_t>(f) & 1) == 0;
@@ -63,17 +63,17 @@ TEST_CASE("exact mean: extremes neither overflow nor round to zero too early") {
   };
   const Case cases[] = {
       {"nothing", {}, 8, 0},
-      {"cancelled", {kMax, kTiny, -kMax, -kTiny}, 3, 0},
-      {"what is left of a cancellation", {kMax, kTiny, -kMax}, 1, kTiny},
-      {"many of the largest", std::vector<float>(1000, kMax), 1000, kMax},
-      {"many of the most negative", std::vector<float>(1000, -kMax), 1000, -kMax},
-      {"smallest", {kTiny}, 1, kTiny},
-      {"half of the smallest ties to zero", {kTiny}, 2, 0},
-      {"three halves of it tie to two", {3 * kTiny}, 2, 2 * kTiny},
-      {"two thirds round up", {2 * kTiny}, 3, kTiny},
-      {"a tie broken by the smallest", {0x1000001p0f, 0x1p0f, kTiny}, 1, 0x1000002p0f},
-      {"a tie broken downwards", {0x1000000p0f, 0x1p0f, -kTiny}, 1, 0x1000000p0f},
-      {"subnormal to normal", {0x1p-126f, -kTiny}, 1, 0x1.fffffcp-127f},
+      {"cancelled", {kLargest, kSmallest, -kLargest, -kSmallest}, 3, 0},
+      {"what is left of a cancellation", {kLargest, kSmallest, -kLargest}, 1, kSmallest},
+      {"many of the largest", std::vector<float>(1000, kLargest), 1000, kLargest},
+      {"many of the most negative", std::vector<float>(1000, -kLargest), 1000, -kLargest},
+      {"smallest", {kSmallest}, 1, kSmallest},
+      {"half of the smallest ties to zero", {kSmallest}, 2, 0},
+      {"three halves of it tie to two", {3 * kSmallest}, 2, 2 * kSmallest},
+      {"two thirds round up", {2 * kSmallest}, 3, kSmallest},
+      {"a tie broken by the smallest", {0x1000001p0f, 0x1p0f, kSmallest}, 1, 0x1000002p0f},
+      {"a tie broken downwards", {0x1000000p0f, 0x1p0f, -kSmallest}, 1, 0x1000000p0f},
+      {"subnormal to normal", {0x1p-126f, -kSmallest}, 1, 0x1.fffffcp-127f},
   };
   for (const Case& c : cases) {
     CAPTURE(c.name);
@@ -110,9 +110,9 @@ TEST_CASE("sum of squares: equals adding each square exactly, in any cut") {
   std::vector<float> values(200000);  // more than a bin's terms
   for (float& x : values) {
     x = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
-    if (!std::isfinite(x)) x = kMax;
+    if (!std::isfinite(x)) x = kLargest;
   }
-  values[0] = kTiny;
+  values[0] = kSmallest;
   ExactSum expected;
   for (const float x : values) expected.add_square(x);
   SquareSum whole;

@@ -4,10 +4,10 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
 
 #include "core/job/layout.h"
 #include "kernels/models/first_gradient.h"
+#include "tests/kernels/random_inputs.h"
 
 namespace starling::kernels {
 namespace {
@@ -17,32 +17,6 @@ std::vector<const KernelTable*> tables() {
   if (cpu_has("avx2")) here.push_back(&avx2_kernels());
   if (cpu_has("avx512")) here.push_back(&avx512_kernels());
   return here;
-}
-
-std::vector<float> normal(std::size_t n, unsigned seed, float scale = 1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> draw(0, scale);
-  std::vector<float> values(n);
-  for (float& v : values) v = draw(random);
-  return values;
-}
-
-Batch batch_of(const ModelSpec& spec, std::uint32_t sequences) {
-  std::mt19937 random(1);
-  Batch b;
-  b.sequences = sequences;
-  if (const auto* gpt = std::get_if<GptSpec>(&spec)) {
-    for (std::uint32_t i = 0; i < sequences * gpt->context; ++i) {
-      b.tokens.push_back(static_cast<std::int32_t>(random() % gpt->vocabulary));
-      b.targets.push_back(static_cast<std::int32_t>(random() % gpt->vocabulary));
-    }
-    return b;
-  }
-  const auto& sizes = std::get<MlpSpec>(spec).sizes;
-  b.x = normal(std::size_t{sequences} * sizes.front(), 2);
-  for (std::uint32_t i = 0; i < sequences; ++i)
-    b.targets.push_back(static_cast<std::int32_t>(random() % sizes.back()));
-  return b;
 }
 
 // The kernels of `like` compute, and what a test has set here makes their results wrong.

@@ -3,10 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstring>
-#include <random>
 
 #include "kernels/cpu/table.h"
+#include "tests/kernels/random_inputs.h"
 
 namespace starling::kernels {
 namespace {
@@ -44,18 +43,6 @@ class Buffer {
   std::size_t n_, begin_ = 0;
   std::vector<float> memory_;
 };
-
-std::vector<float> normal(std::size_t n, unsigned seed, float scale = 1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> draw;
-  std::vector<float> values(n);
-  for (float& v : values) v = scale * draw(random);
-  return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
-}
 
 // The largest difference, over `scale` or the largest reference.
 double off(const std::vector<float>& got, const std::vector<float>& want, double scale = 0) {

@@ -10,37 +10,13 @@
 #include "kernels/cpu/table.h"
 #include "kernels/models/model.h"
 #include "kernels/models/normal.h"
+#include "tests/kernels/random_inputs.h"
 
 namespace starling::kernels {
 namespace {
 
 const GptSpec kGpt{.layers = 2, .heads = 3, .width = 24, .context = 11, .vocabulary = 37};
 const MlpSpec kMlp{{13, 19, 7, 5}};
-
-std::unique_ptr<Model> model_of(const ModelSpec& spec, const std::string& isa = "auto") {
-  auto made = make_model(spec, isa);
-  REQUIRE(made);
-  return std::move(made).value();
-}
-
-Batch batch_of(const ModelSpec& spec, std::uint32_t sequences, unsigned seed = 1) {
-  std::mt19937 random(seed);
-  Batch b;
-  b.sequences = sequences;
-  if (const auto* gpt = std::get_if<GptSpec>(&spec)) {
-    for (std::uint32_t i = 0; i < sequences * gpt->context; ++i) {
-      b.tokens.push_back(static_cast<std::int32_t>(random() % gpt->vocabulary));
-      b.targets.push_back(static_cast<std::int32_t>(random() % gpt->vocabulary));
-    }
-    return b;
-  }
-  const auto& sizes = std::get<MlpSpec>(spec).sizes;
-  std::normal_distribution<float> normal;
-  for (std::uint32_t i = 0; i < sequences * sizes.front(); ++i) b.x.push_back(normal(random));
-  for (std::uint32_t i = 0; i < sequences; ++i)
-    b.targets.push_back(static_cast<std::int32_t>(random() % sizes.back()));
-  return b;
-}
 
 // Initial parameters, with gains and biases moved from 1 and 0 so that nothing cancels.
 std::vector<float> parameters_of(const Model& model, bool jitter = true) {
@@ -53,10 +29,6 @@ std::vector<float> parameters_of(const Model& model, bool jitter = true) {
     for (std::size_t i = 0; jitter && i < place.spec.elements(); ++i)
       p[std::size_t{place.first_block} * kBlock + i] += normal(random);
   return p;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
 }
 
 TEST_CASE("models: tensors are those of the published files") {

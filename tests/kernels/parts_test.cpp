@@ -10,13 +10,10 @@
 
 #include "kernels/models/flat.h"
 #include "kernels/models/model.h"
+#include "tests/kernels/random_inputs.h"
 
 namespace starling::kernels {
 namespace {
-
-std::unique_ptr<Model> model_of(const ModelSpec& spec) {
-  return make_model(spec, "auto").value();
-}
 
 // Initial values with gains and biases moved from 1 and 0.
 std::vector<float> parameters_of(const Model& model, const Layout& layout) {

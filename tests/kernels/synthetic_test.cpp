@@ -17,7 +17,7 @@ namespace {
 
 const SyntheticSpec kSmall{.parameters = 20'003};
 
-Batch batch_of(std::uint64_t seed, std::uint64_t step, MicroBatch m) {
+Batch synthetic_batch(std::uint64_t seed, std::uint64_t step, MicroBatch m) {
   Batch batch;
   batch.sequences = 4;
   batch.draw = {seed, step, m};
@@ -79,7 +79,7 @@ TEST_CASE("synthetic: the gradient is a function of seed, step, micro-batch, ind
   const auto model = make_synthetic(kSmall);
   const Layout layout(model->tensors());
   const auto w = initial(*model);
-  const Made made = make(*model, w, batch_of(5, 6, 7));
+  const Made made = make(*model, w, synthetic_batch(5, 6, 7));
   std::uint32_t wrong = 0;
   for (std::uint32_t b = 0; b < layout.blocks(); ++b) {
     const auto bits = random4(5, Purpose::kSyntheticGradient, 6, 7, b);
@@ -108,12 +108,12 @@ TEST_CASE("synthetic: the same bits with every instruction set and on every mach
   const auto model = make_model(kSmall, "reference").value();
   CHECK(model->isa() == "portable");
   const auto w = initial(*model);
-  const Made want = make(*model, w, batch_of(1, 2, 3));
+  const Made want = make(*model, w, synthetic_batch(1, 2, 3));
   for (const char* isa : {"avx2", "avx512", "auto"}) {
     if (isa != std::string("auto") && !cpu_has(isa)) continue;
     const auto other = make_model(kSmall, isa).value();
     CHECK(initial(*other) == w);
-    CHECK(make(*other, w, batch_of(1, 2, 3)) == want);
+    CHECK(make(*other, w, synthetic_batch(1, 2, 3)) == want);
   }
   CHECK(hash64(as_bytes(std::span<const float>(w))) == 11375070115121200877ull);
   CHECK(hash64(as_bytes(std::span<const float>(want.gradient))) == 2227170774255689741ull);
@@ -122,9 +122,10 @@ TEST_CASE("synthetic: the same bits with every instruction set and on every mach
 TEST_CASE("synthetic: seed, step, micro-batch and parameters all show in the bits") {
   const auto model = make_synthetic(kSmall);
   const auto w = initial(*model);
-  const Made made = make(*model, w, batch_of(1, 2, 3));
-  CHECK(make(*model, w, batch_of(1, 2, 3)) == made);
-  for (const Batch& other : {batch_of(2, 2, 3), batch_of(1, 3, 3), batch_of(1, 2, 4)}) {
+  const Made made = make(*model, w, synthetic_batch(1, 2, 3));
+  CHECK(make(*model, w, synthetic_batch(1, 2, 3)) == made);
+  for (const Batch& other :
+       {synthetic_batch(2, 2, 3), synthetic_batch(1, 3, 3), synthetic_batch(1, 2, 4)}) {
     const Made differs = make(*model, w, other);
     CHECK_FALSE(differs == made);
     CHECK(differs.result.loss != made.result.loss);
@@ -135,7 +136,7 @@ TEST_CASE("synthetic: seed, step, micro-batch and parameters all show in the bit
   const Layout layout(model->tensors());
   for (std::uint32_t b = 0; b < layout.blocks(); ++b)
     for (std::uint32_t j = 0; j < layout.used(b); ++j) later[std::size_t{b} * kBlock + j] += 1e-5f;
-  const Made differs = make(*model, later, batch_of(1, 2, 3));
+  const Made differs = make(*model, later, synthetic_batch(1, 2, 3));
   std::uint64_t same = 0;
   for (std::size_t i = 0; i < w.size(); ++i)
     same += made.gradient[i] != 0 && made.gradient[i] == differs.gradient[i];
@@ -147,14 +148,14 @@ TEST_CASE("synthetic: the loss begins near 4 and the mean gradient leads it down
   const auto model = make_synthetic(kSmall);
   auto w = initial(*model);
   const Layout layout(model->tensors());
-  const Made begin = make(*model, w, batch_of(1, 0, 0));
+  const Made begin = make(*model, w, synthetic_batch(1, 0, 0));
   CHECK(begin.result.loss == doctest::Approx(4).epsilon(0.03));
   for (std::uint64_t step = 0; step < 50; ++step) {
-    const Made made = make(*model, w, batch_of(1, step, 0));
+    const Made made = make(*model, w, synthetic_batch(1, step, 0));
     for (std::size_t i = 0; i < w.size(); ++i)
       w[i] -= std::copysign(0.01f, made.gradient[i]) * (made.gradient[i] != 0);
   }
-  CHECK(make(*model, w, batch_of(1, 50, 0)).result.loss < 3.8);
+  CHECK(make(*model, w, synthetic_batch(1, 50, 0)).result.loss < 3.8);
 }
 
 TEST_CASE("synthetic: the gradient of a parameter that is not finite is not finite") {
@@ -163,7 +164,7 @@ TEST_CASE("synthetic: the gradient of a parameter that is not finite is not fini
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     auto w = initial(*model);
     w[777] = bad;
-    CHECK_FALSE(std::isfinite(make(*model, w, batch_of(1, 0, 0)).gradient[777]));
+    CHECK_FALSE(std::isfinite(make(*model, w, synthetic_batch(1, 0, 0)).gradient[777]));
   }
 }
 
@@ -174,13 +175,13 @@ TEST_CASE("synthetic: one contribution in some thousands goes to the side list")
   const Layout layout(model->tensors());
   const auto w = initial(*model);
   std::vector<std::int16_t> exponents(layout.blocks());
-  initial_exponents(Grid(kMicroBatches), layout, make(*model, w, batch_of(1, 0, 0)).gradient,
+  initial_exponents(Grid(kMicroBatches), layout, make(*model, w, synthetic_batch(1, 0, 0)).gradient,
                     exponents);
   const auto queue = host_device().make_queue();
   Accumulators accumulators(layout, kMicroBatches);
   std::uint32_t entries = 0;
   for (MicroBatch m = 0; m < kMicroBatches; ++m) {
-    const Made made = make(*model, w, batch_of(1, 0, m));
+    const Made made = make(*model, w, synthetic_batch(1, 0, m));
     entries +=
         accumulators.add(*queue, made.gradient.data(), exponents.data(), 1, 0, m).side_entries;
   }

@@ -14,7 +14,7 @@ LaunchPlan of_kubernetes(std::uint32_t coordinators = 1) {
   return plan;
 }
 
-std::string refusal(const LaunchPlan& plan) {
+std::string kubernetes_refusal(const LaunchPlan& plan) {
   const auto launch = kubernetes_files(plan);
   return launch ? "" : launch.error().text();
 }
@@ -64,7 +64,7 @@ TEST_CASE("kubernetes: every token is in the Secret, also of workers that come l
   CHECK(has(text, "- keys/worker-16.token\n"));
   CHECK(!has(text, "- keys/worker-17.token\n"));
   plan.tokens = 1001;
-  CHECK(has(refusal(plan), "a Secret has room for the tokens of 1000 workers"));
+  CHECK(has(kubernetes_refusal(plan), "a Secret has room for the tokens of 1000 workers"));
 }
 
 // Goal: nothing that a user says has a meaning of its own in YAML, in a shell or for Kubernetes.
@@ -76,7 +76,7 @@ TEST_CASE("kubernetes: what would need quotes is refused") {
       if (field == &LaunchPlan::name_space && *text == '\0') continue;
       LaunchPlan plan = of_kubernetes();
       plan.*field = text;
-      CHECK_MESSAGE(!refusal(plan).empty(), text);
+      CHECK_MESSAGE(!kubernetes_refusal(plan).empty(), text);
     }
   }
   for (const char* text : {"", "a b", "a\nb", "a'", "$(x)", "a;b", "a#b"}) {
@@ -84,7 +84,7 @@ TEST_CASE("kubernetes: what would need quotes is refused") {
          {&LaunchPlan::image, &LaunchPlan::program, &LaunchPlan::folder}) {
       LaunchPlan plan = of_kubernetes();
       plan.*field = field == &LaunchPlan::folder ? std::string("/") + text : text;
-      const std::string said = refusal(plan);
+      const std::string said = kubernetes_refusal(plan);
       CHECK_MESSAGE(!said.empty(), text);
       CHECK(said.find('\n') == std::string::npos);
     }
@@ -118,9 +118,9 @@ TEST_CASE("kubernetes: checkpoints lie on the volume") {
     CHECK(has(text_of(pods.value(), file), "          envFrom:\n            - secretRef: {name: " +
                                                plan.name + "-store, optional: true}\n"));
   plan.job.checkpoint.dir = "/training/checkpoints";
-  CHECK(refusal(plan).empty());
+  CHECK(kubernetes_refusal(plan).empty());
   plan.job.checkpoint.dir = "/trainings/checkpoints";
-  CHECK(has(refusal(plan), "expected a folder of the volume, below /training"));
+  CHECK(has(kubernetes_refusal(plan), "expected a folder of the volume, below /training"));
 }
 
 }  // namespace

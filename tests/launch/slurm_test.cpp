@@ -5,7 +5,7 @@
 namespace starling::tools {
 namespace {
 
-std::string refusal(const LaunchPlan& plan) {
+std::string slurm_refusal(const LaunchPlan& plan) {
   const auto launch = slurm_files(plan);
   return launch ? "" : launch.error().text();
 }
@@ -103,26 +103,26 @@ TEST_CASE("slurm: paths are quoted, and what a line of #SBATCH cannot have is re
   for (const char* name : {"a b", "a\nb", "a'b", "a;b", "", "-a"}) {
     plan = a_plan();
     plan.name = name;
-    CHECK_MESSAGE(has(refusal(plan), "the name of the job must be"), name);
+    CHECK_MESSAGE(has(slurm_refusal(plan), "the name of the job must be"), name);
   }
   for (const char* partition : {"a b", "a\nb", "a'b", "a;b", "-a"}) {
     plan = a_plan();
     plan.partition = partition;
-    CHECK_MESSAGE(has(refusal(plan), "a partition must be"), partition);
+    CHECK_MESSAGE(has(slurm_refusal(plan), "a partition must be"), partition);
   }
   plan = a_plan();
   plan.job_file = "/a\n/b.toml";
-  CHECK(has(refusal(plan), "the job file's path has a control character"));
+  CHECK(has(slurm_refusal(plan), "the job file's path has a control character"));
   plan = a_plan();
   plan.data = "/a\nb";
-  CHECK(has(refusal(plan), "--data has a control character"));
+  CHECK(has(slurm_refusal(plan), "--data has a control character"));
 }
 
 TEST_CASE("slurm: a coordinator is at a node by its name") {
   LaunchPlan plan = a_plan();
   for (const char* host : {"10.0.0.1", "fe80::1", "a b", ""}) {
     plan.coordinators = {{host, 7000}};
-    CHECK_MESSAGE(!refusal(plan).empty(), host);
+    CHECK_MESSAGE(!slurm_refusal(plan).empty(), host);
   }
 }
 

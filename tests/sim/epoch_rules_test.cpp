@@ -16,8 +16,6 @@ namespace {
 using elastic::Bugs;
 using elastic::RaftRole;
 
-constexpr Version kStep = 3;  // the scripts begin when it is reached
-
 // The plan at the end of a coordinator's log, if it is not committed.
 std::optional<Plan> proposed(const CoordinatorProcess& c) {
   if (!c.alive()) return std::nullopt;

@@ -15,7 +15,7 @@ namespace {
 
 using elastic::Bugs;
 
-struct Broken {
+struct BrokenRule {
   const char* rule;
   Switches switches;
   std::uint64_t seed;  // one that is known to notice
@@ -37,7 +37,7 @@ void notices(const std::string& rule, std::uint64_t known, const Draw& broken) {
 }
 
 TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
-  const Broken table[] = {
+  const BrokenRule table[] = {
       {"R1 accept other epochs", {&Bugs::r1_accept_other_epochs}, 139},
       {"R4 vote without totals", {&Bugs::r4_vote_without_totals}, 1},
       {"R5 pass without all", {&Bugs::r5_pass_without_all}, 1},
@@ -67,7 +67,7 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       {"recheck unawaited", {&Bugs::recheck_unawaited}, 1},
   };
   const char* only = std::getenv("STARLING_SIM_RULE");
-  for (const Broken& b : table) {
+  for (const BrokenRule& b : table) {
     if (only && std::string(b.rule).find(only) == std::string::npos) continue;
     notices(b.rule, b.seed, [&b](std::uint64_t seed) {
       Settings settings = draw_settings(seed);

@@ -15,6 +15,8 @@
 
 namespace starling::sim {
 
+inline constexpr Version kStep = 3;  // the scripts begin when it is reached
+
 class Schedule {
  public:
   explicit Schedule(World& w) : world(w) {}

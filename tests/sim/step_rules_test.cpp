@@ -13,8 +13,6 @@ namespace {
 
 using elastic::Bugs;
 
-constexpr Version kStep = 3;  // in which the scripts step in
-
 // R1. Method: the first worker that is done with the step has sent its contribution, but what it
 // sends to a second one is stuck; the second and the third lose their connection, so that a new
 // epoch begins within the same step; then what was stuck arrives.

@@ -12,7 +12,6 @@ namespace {
 
 using elastic::Bugs;
 
-constexpr Version kStep = 3;  // the scripts begin when it is reached
 constexpr Micros kForEver = 3600 * kSecond;
 
 // One worker's threads hang in what they compute, for ever; the one that obeys the protocol goes

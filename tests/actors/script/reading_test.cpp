@@ -12,9 +12,9 @@ const Digest kOne{1, 0}, kTwo{2, 0}, kThree{3, 0};
 
 const Reading::Clock::time_point kNow{1000s};
 
-// A Rig is a Reading and its first process.
-struct Rig {
-  explicit Rig(std::uint64_t batches) : reading(batches) {}
+// A ReadingRig is a Reading and its first process.
+struct ReadingRig {
+  explicit ReadingRig(std::uint64_t batches) : reading(batches) {}
   std::optional<std::uint64_t> next(bool paced = false, Reading::Duration after = 0s) {
     return reading.next(*process, paced, kNow + after);
   }
@@ -32,7 +32,7 @@ struct Rig {
 };
 
 TEST_CASE("reading: the digest is that of all batches, in any order") {
-  Rig rig(3);
+  ReadingRig rig(3);
   CHECK(rig.next() == 0u);
   CHECK(rig.next() == 1u);
   CHECK(rig.read(1, kTwo));
@@ -46,7 +46,7 @@ TEST_CASE("reading: the digest is that of all batches, in any order") {
 }
 
 TEST_CASE("reading: data that say what they are are over without a digest") {
-  Rig rig(3);
+  ReadingRig rig(3);
   rig.next();
   rig.reading.cannot_be_compared();
   CHECK(rig.known());
@@ -55,7 +55,7 @@ TEST_CASE("reading: data that say what they are are over without a digest") {
 
 // What a Dataset gives may depend on the process that reads, and on what was there when it began.
 TEST_CASE("reading: the data are known when each process that is left has read all") {
-  Rig rig(2);
+  ReadingRig rig(2);
   auto second = rig.reading.begin();
   rig.read(0, kOne);
   rig.read(1, kTwo);
@@ -90,7 +90,7 @@ TEST_CASE("reading: the data are known when each process that is left has read a
 }
 
 TEST_CASE("reading: data are read again for ever, and are not known once they have changed") {
-  Rig rig(2);
+  ReadingRig rig(2);
   rig.read(rig.next(true).value(), kOne);
   rig.reading.passed(*rig.process, 10s);
   rig.read(rig.next(true).value(), kTwo);
@@ -110,7 +110,7 @@ TEST_CASE("reading: data are read again for ever, and are not known once they ha
 
 // A sample that could not be read once says nothing of the data.
 TEST_CASE("reading: a batch that could not be read is read again after all others") {
-  Rig rig(2);
+  ReadingRig rig(2);
   CHECK(rig.next() == 0u);
   rig.failed(0);
   CHECK_FALSE(rig.known());
@@ -124,7 +124,7 @@ TEST_CASE("reading: a batch that could not be read is read again after all other
 
 // Storage that fails for a minute: all batches fail, some of them more than once.
 TEST_CASE("reading: batches that fail are tried again in turn, with pauses") {
-  Rig rig(3);
+  ReadingRig rig(3);
   for (int i = 0; i < 3; ++i) rig.failed(rig.next().value());
   CHECK_FALSE(rig.next());
   CHECK_FALSE(rig.next(false, 500ms));
@@ -141,7 +141,7 @@ TEST_CASE("reading: batches that fail are tried again in turn, with pauses") {
 }
 
 TEST_CASE("reading: data with a sample that can never be read are never known") {
-  Rig rig(2);
+  ReadingRig rig(2);
   rig.next();
   rig.next();
   rig.read(1, kTwo);
@@ -157,7 +157,7 @@ TEST_CASE("reading: data with a sample that can never be read are never known") 
 
 // A fifth of the time of passes until two seconds were spent, a fiftieth after that.
 TEST_CASE("reading: beside passes it takes a part of their time") {
-  Rig rig(1000);
+  ReadingRig rig(1000);
   CHECK(rig.next(true) == 0u);
   rig.read(0, kOne, 100ms);
   CHECK_FALSE(rig.next(true));

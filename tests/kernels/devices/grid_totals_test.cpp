@@ -13,8 +13,8 @@
 namespace starling::kernels {
 namespace {
 
-constexpr std::uint64_t kSeed = 7;
-constexpr Version kStep = 3;
+constexpr std::uint64_t kTotalsSeed = 7;
+constexpr Version kTotalsStep = 3;
 
 DEVICE_CASE("totals: a side entry that no worker of this job could send is refused") {
   const Layout layout = small_layout();
@@ -57,15 +57,15 @@ DEVICE_CASE(
     "proof: a total is accepted only with exactly the side entries that its lanes count (R3)") {
   const Layout layout = small_layout();
   constexpr std::uint32_t M = 2;
-  const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
+  const auto gradient = heavy_tailed(layout, kTotalsSeed, kTotalsStep, 0);
   auto exponents = fitted(layout, M, gradient);
   exponents[5] = kExponentMin;  // segment 1
   Accumulators accumulators(layout, M, device);
   for (MicroBatch m = 0; m < M; ++m)
-    add(accumulators, device, gradient, exponents, kSeed, kStep, m);
+    add(accumulators, device, gradient, exponents, kTotalsSeed, kTotalsStep, m);
   const auto side = accumulators.side_of({1, 1});
   REQUIRE(side.size() == 2);
-  const ProofLanes complete = complete_lanes(kSeed, kStep, M);
+  const ProofLanes complete = complete_lanes(kTotalsSeed, kTotalsStep, M);
 
   const auto takes = [&](SegmentId s, std::span<const SideEntry> received) {
     const ProofLanes lanes = side_lanes(received, layout, s);
