@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "actors/gateway/poller.h"
+#include "core/base/address.h"
 
-// Dials servers whose name has several addresses (lookups.h), and those that refuse our key.
+// Dials servers whose name has several addresses (lookups.h), those that refuse our key, and those
+// that are at another address now.
 
 namespace starling::actors {
 namespace {
@@ -14,6 +16,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kDialFor{1000};  // at one of several addresses, at first
 constexpr std::size_t kDoublings = 3;
 constexpr std::chrono::milliseconds kRefusedAgain{500};
+constexpr const char* kScheme = "tcp://";
 
 }  // namespace
 
@@ -25,9 +28,9 @@ void Gateway::Impl::dial_in_turn() {
   bool missing = false;
   for (std::size_t place = 0; place < links_.size(); ++place) {
     const LinkState state = link_states[place];
-    if (state == LinkState::kUp || state == LinkState::kOtherVersion) continue;
+    const Link& link = *links_[place];
+    if (state == LinkState::kUp || state == LinkState::kOtherVersion || link.at.empty()) continue;
     missing = true;
-    const Link& link = links_[place];
     const std::size_t addresses = lookups_.found(place).size();
     const auto rounds =
         std::min<std::size_t>(addresses == 0 ? 0 : link.dialled / addresses, kDoublings);
@@ -40,7 +43,7 @@ void Gateway::Impl::dial_in_turn() {
 void Gateway::Impl::dial_refused() {
   const auto now = Clock::now();
   for (std::size_t place = 0; place < links_.size(); ++place) {
-    Link& link = links_[place];
+    Link& link = *links_[place];
     if (link_states[place] != LinkState::kRefused || now - link.refused_at < kRefusedAgain)
       continue;
     link.refused_at = now;
@@ -50,10 +53,10 @@ void Gateway::Impl::dial_refused() {
 }
 
 void Gateway::Impl::dial_next(std::size_t place) {
-  Link& link = links_[place];
+  Link& link = *links_[place];
   link.dialled_at = Clock::now();
   const std::vector<std::string> addresses = lookups_.found(place);
-  const bool by_name = link.at == options.servers[place].address;
+  const bool by_name = link.at == link.address;
   // libzmq takes care of a single address; it looks the name up for each connection.
   if (addresses.size() < (by_name ? 2 : 1)) return;
   if (by_name) link.next = 1;  // the name has stood for the first one
@@ -63,7 +66,59 @@ void Gateway::Impl::dial_next(std::size_t place) {
   zmq_disconnect(link.socket.handle(), link.at.c_str());
   link.at = next;
   // An address in numbers cannot be malformed; after any other error the next turn tries again.
-  if (!link.socket.connect(next)) link.at = options.servers[place].address;
+  if (!link.socket.connect(next)) link.at = link.address;
+}
+
+Result<> Gateway::Impl::dial(std::size_t place, const std::string& address) {
+  STARLING_TRY(at, parse_address(address));
+  const std::string wanted = kScheme + to_string(at);
+  if (address.rfind(kScheme, 0) != 0 || at.port == 0 || means_everywhere(at.host))
+    return Error(Code::kBadInput, "expected tcp://host:port at which a server is reached, got \"" +
+                                      address.substr(0, 300) + "\"");
+  {
+    const std::lock_guard lock(mutex_);
+    if (addresses_[place] == wanted) return ok();
+    addresses_[place] = wanted;
+    moved_[place] = wanted;
+    // What has been sent until now was for the process at the former address.
+    const auto sent =
+        std::erase_if(outgoing_, [&](const Outgoing& o) { return o.server == place; });
+    drops[static_cast<std::size_t>(Drop::kLinkBroken)] += sent;
+  }
+  wakeup_.signal();
+  return ok();
+}
+
+bool Gateway::Impl::has_address(std::size_t place) const {
+  const std::lock_guard lock(mutex_);
+  return !addresses_[place].empty();
+}
+
+// Opens another socket: no event and no message of the former connection comes from that.
+void Gateway::Impl::move_link(std::size_t place, const std::string& address) {
+  auto opened = open_link(options.servers[place], address);
+  if (!opened) {  // no file is left, say: the next turn tries again
+    const std::lock_guard lock(mutex_);
+    moved_.emplace(place, address);  // unless there is a newer one
+    return;
+  }
+  for (auto& backlog = links_[place]->backlog; !backlog.empty(); backlog.pop_front())
+    drop(Drop::kLinkBroken);
+  links_[place] = std::move(opened).value();
+  link_states[place] = LinkState::kConnecting;
+  lookups_.set(place, address);
+  pieces_.forget(options.servers[place].name);
+}
+
+bool Gateway::Impl::dials() const {
+  const bool by_name = lookups_.any();
+  for (std::size_t place = 0; place < links_.size(); ++place) {
+    const LinkState state = link_states[place];
+    if (state == LinkState::kRefused) return true;
+    if (by_name && state != LinkState::kUp && !links_[place]->at.empty()) return true;
+  }
+  const std::lock_guard lock(mutex_);
+  return !moved_.empty();
 }
 
 }  // namespace starling::actors

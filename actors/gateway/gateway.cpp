@@ -29,6 +29,16 @@ void Gateway::broadcast_to_servers(Message body) {
   for (std::size_t i = 0; i < impl_->options.servers.size(); ++i) impl_->enqueue({i, {}, shared});
 }
 
+Result<> Gateway::dial(std::size_t server, const std::string& address) {
+  STARLING_CHECK(server < impl_->options.servers.size());
+  return impl_->dial(server, address);
+}
+
+bool Gateway::has_address(std::size_t server) const {
+  STARLING_CHECK(server < impl_->options.servers.size());
+  return impl_->has_address(server);
+}
+
 bool Gateway::send_to(const Incarnation& to, Message body) {
   auto route = impl_->routes.find(to);
   if (!route) {

@@ -61,8 +61,10 @@ struct GatewayOptions {
 
   // The process talks to these servers.
   struct Server {
-    std::string name;        // becomes Arrival::sender
-    std::string address;     // "tcp://host:port"
+    std::string name;  // becomes Arrival::sender
+    // "tcp://host:port"; empty: not known yet, until dial() says it. Nothing is dialled, the link
+    // is kConnecting, and what is sent there is dropped (kNoRoute).
+    std::string address;
     std::string public_key;  // Z85
   };
   std::vector<Server> servers;
@@ -94,7 +96,7 @@ enum class Drop : std::uint8_t {
   kWrongKey,      // an incarnation that belongs to another key
   kRevoked,       // of a key that is no longer on the allow list
   kWrongRole,     // a message that the role of this key may not send
-  kNoRoute,       // sending: the peer has no connection
+  kNoRoute,       // sending: the peer has no connection, the server no address
   kQueueFull,     // sending: the peer or we cannot take more
   kLinkBroken,    // sending: waited for a connection that ended
   kNewcomer,      // no message: a connection that was closed before its peer showed a key
@@ -118,6 +120,14 @@ class Gateway {
   // message waits in a bounded backlog while the first connection is being made.
   void send_to_server(std::size_t server, Message body);
   void broadcast_to_servers(Message body);
+
+  // Reaches a server (its place is checked) at this address, "tcp://host:port", from now on. A
+  // connection to another address is closed, what waits for it is dropped (kLinkBroken), and soon
+  // nothing of it arrives any more. Nothing happens where it is dialled there already. Errors:
+  // kBadInput  nobody can be reached at it; nothing happens then.
+  Result<> dial(std::size_t server, const std::string& address);
+  // Returns whether the address of a server (its place is checked) is known.
+  bool has_address(std::size_t server) const;
 
   // Sends to a client that has spoken to us. False: this life has
   // never been heard here. True promises nothing beyond an attempt.

@@ -1,5 +1,6 @@
 #include "actors/gateway/lookups.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -20,6 +21,15 @@ bool is_number(const std::string& host) {
          host.find_first_not_of("0123456789.") == std::string::npos;
 }
 
+// Returns what is to be looked up; without a host: nothing.
+Address name_in(const std::string& server) {
+  const std::string scheme(kScheme);
+  if (server.rfind(scheme, 0) != 0) return {};
+  auto address = parse_address(server.substr(scheme.size()));
+  if (!address || is_number(address.value().host)) return {};
+  return std::move(address).value();
+}
+
 }  // namespace
 
 struct Lookups::Shared {
@@ -29,28 +39,37 @@ struct Lookups::Shared {
   };
   mutable std::mutex mutex;
   std::condition_variable changed;
-  std::vector<Server> servers;  // this and all below: guarded by mutex; addresses never change
+  std::vector<Server> servers;  // this and all below: guarded by mutex
+  bool asks = false;            // the thread has begun
   bool asked = true;
   bool over = false;
 };
 
 Lookups::Lookups(const std::vector<std::string>& servers) : shared_(std::make_shared<Shared>()) {
-  for (const std::string& server : servers) {
-    Shared::Server& known = shared_->servers.emplace_back();
-    const std::string scheme(kScheme);
-    if (server.rfind(scheme, 0) != 0) continue;
-    auto address = parse_address(server.substr(scheme.size()));
-    if (!address || is_number(address.value().host)) continue;
-    known.address = std::move(address).value();
-    any_ = true;
-  }
-  if (any_) std::thread([shared = shared_] { run(shared); }).detach();
+  shared_->servers.resize(servers.size());
+  for (std::size_t i = 0; i < servers.size(); ++i) set(i, servers[i]);
 }
 
 Lookups::~Lookups() {
   const std::lock_guard lock(shared_->mutex);
   shared_->over = true;
   shared_->changed.notify_all();
+}
+
+void Lookups::set(std::size_t server, const std::string& address) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->servers.at(server) = {name_in(address), {}};
+  if (shared_->servers[server].address.host.empty()) return;
+  shared_->asked = true;
+  shared_->changed.notify_all();
+  if (!shared_->asks) std::thread([shared = shared_] { run(shared); }).detach();
+  shared_->asks = true;
+}
+
+bool Lookups::any() const {
+  const std::lock_guard lock(shared_->mutex);
+  return std::any_of(shared_->servers.begin(), shared_->servers.end(),
+                     [](const Shared::Server& server) { return !server.address.host.empty(); });
 }
 
 void Lookups::ask() {
@@ -77,7 +96,8 @@ void Lookups::run(const std::shared_ptr<Shared>& shared) {
       for (std::string& host : collectives::numeric_addresses(address.host))
         found.push_back(kScheme + to_string(Address{std::move(host), address.port}));
       lock.lock();
-      if (!found.empty()) shared->servers[i].found = std::move(found);
+      Shared::Server& server = shared->servers[i];
+      if (!found.empty() && server.address == address) server.found = std::move(found);
     }
     shared->changed.wait_for(lock, kApart, [&] { return shared->over; });
   }

@@ -15,14 +15,17 @@ namespace starling::actors {
 // Threads: all functions from any thread.
 class Lookups {
  public:
-  // Takes "tcp://host:port", one of each server. Hosts that are numbers are not looked up.
+  // Takes "tcp://host:port", one of each server; empty: not known. Hosts that are numbers are not
+  // looked up.
   explicit Lookups(const std::vector<std::string>& servers);
   ~Lookups();
   Lookups(const Lookups&) = delete;
   Lookups& operator=(const Lookups&) = delete;
 
+  // Takes another address of a server; what was found for the former one is forgotten.
+  void set(std::size_t server, const std::string& address);
   // Returns whether some server is known by a name.
-  bool any() const { return any_; }
+  bool any() const;
   // Asks once more, soon.
   void ask();
   // Returns "tcp://number:port", all addresses of that server as
@@ -34,7 +37,6 @@ class Lookups {
   static void run(const std::shared_ptr<Shared>& shared);
 
   const std::shared_ptr<Shared> shared_;
-  bool any_ = false;
 };
 
 }  // namespace starling::actors

@@ -96,10 +96,11 @@ Gateway::Impl::Impl(GatewayOptions o, ArrivalHandler handler, Context context)
       link_states(options.servers.size()),
       other_versions(options.servers.size()),
       handler_(std::move(handler)),
+      addresses_(addresses_of(options.servers)),
       context_(std::move(context)),
       newcomers_(newcomers_max(options), std::chrono::milliseconds(kHandshakeMs)),
       pieces_(piece_limits(options)),
-      lookups_(addresses_of(options.servers)) {
+      lookups_(addresses_) {
   for (auto& state : link_states) state = LinkState::kConnecting;
 }
 
@@ -116,7 +117,8 @@ Result<std::unique_ptr<Gateway::Impl>> Gateway::Impl::make(GatewayOptions option
     STARLING_TRY(impl->open_server());
   }
   for (const auto& server : impl->options.servers) {
-    STARLING_TRY(impl->open_link(server));
+    STARLING_TRY(link, impl->open_link(server, server.address));
+    impl->links_.push_back(std::move(link));
   }
   impl->thread_ = std::thread([raw = impl.get()] { raw->run(); });
   return impl;
@@ -166,18 +168,21 @@ Result<> Gateway::Impl::open_server() {
   return ok();
 }
 
-Result<> Gateway::Impl::open_link(const GatewayOptions::Server& server) {
+Result<std::unique_ptr<Link>> Gateway::Impl::open_link(const GatewayOptions::Server& server,
+                                                       const std::string& address) const {
   STARLING_TRY(check_public_key(server.name, server.public_key));
   STARLING_TRY(socket, Socket::make(context_, ZMQ_DEALER));
   STARLING_TRY(set_common(socket));
   STARLING_TRY(socket.set(ZMQ_ROUTING_ID, make_routing_id(options.self)));
   STARLING_TRY(secure_client(socket, options.key, server.public_key));
   STARLING_TRY(monitor, Monitor::make(context_, socket));
-  STARLING_TRY(socket.connect(server.address));
-  Link& link = links_.emplace_back(std::move(socket), std::move(monitor));
-  link.at = server.address;
-  link.dialled_at = Clock::now();
-  return ok();
+  if (!address.empty()) {
+    STARLING_TRY(socket.connect(address));
+  }
+  auto link = std::make_unique<Link>(std::move(socket), std::move(monitor));
+  link->address = link->at = address;
+  link->dialled_at = Clock::now();
+  return link;
 }
 
 void Gateway::Impl::stop() {
@@ -205,12 +210,12 @@ void Gateway::Impl::run() {
     dial_refused();
     if (router_) watch_newcomers();
     take_outgoing();
-    for (auto& link : links_) send_backlog(link);
+    for (auto& link : links_) send_backlog(*link);
     if (router_) receive_from_clients();
     for (std::size_t place = 0; place < links_.size(); ++place) receive_from_server(place);
   }
   take_outgoing();
-  for (auto& link : links_) send_backlog(link);
+  for (auto& link : links_) send_backlog(*link);
 }
 
 void Gateway::Impl::wait() {
@@ -221,24 +226,18 @@ void Gateway::Impl::wait() {
     items.push_back({router_monitor_->handle(), 0, ZMQ_POLLIN, 0});
   }
   for (auto& link : links_) {
-    const short out = link.backlog.empty() ? 0 : ZMQ_POLLOUT;
-    items.push_back({link.monitor.handle(), 0, ZMQ_POLLIN, 0});
-    items.push_back({link.socket.handle(), 0, static_cast<short>(ZMQ_POLLIN | out), 0});
+    const short out = link->backlog.empty() ? 0 : ZMQ_POLLOUT;
+    items.push_back({link->monitor.handle(), 0, ZMQ_POLLIN, 0});
+    items.push_back({link->socket.handle(), 0, static_cast<short>(ZMQ_POLLIN | out), 0});
   }
-  const auto refused = [](const std::atomic<LinkState>& state) {
-    return state == LinkState::kRefused;
-  };
-  const auto down = [](const std::atomic<LinkState>& state) { return state != LinkState::kUp; };
-  const bool dials = std::any_of(link_states.begin(), link_states.end(), refused) ||
-                     (lookups_.any() && std::any_of(link_states.begin(), link_states.end(), down));
-  const long time = dials ? kDialLookMs : -1;
+  const long time = dials() ? kDialLookMs : -1;
   const int n = zmq_poll(items.data(), static_cast<int>(items.size()), time);
   STARLING_CHECK_MSG(n >= 0 || zmq_errno() == EINTR, zmq_strerror(zmq_errno()));
   wakeup_.clear();
 }
 
 void Gateway::Impl::watch(std::size_t place) {
-  Link& link = links_[place];
+  Link& link = *links_[place];
   auto& state = link_states[place];
   while (const auto event = link.monitor.next()) {
     if (*event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
@@ -292,6 +291,7 @@ void Gateway::Impl::watch_newcomers() {
 void Gateway::Impl::enqueue(Outgoing message) {
   {
     const std::lock_guard lock(mutex_);
+    if (message.server && addresses_[*message.server].empty()) return drop(Drop::kNoRoute);
     if (stopping_ || outgoing_.size() >= kOutgoingMessages) return drop(Drop::kQueueFull);
     outgoing_.push_back(std::move(message));
     if (outgoing_.size() > 1) return;  // the thread has been woken already
@@ -301,16 +301,19 @@ void Gateway::Impl::enqueue(Outgoing message) {
 
 void Gateway::Impl::take_outgoing() {
   std::deque<Outgoing> messages;
+  std::map<std::size_t, std::string> moved;
   {
     const std::lock_guard lock(mutex_);
     messages.swap(outgoing_);
+    moved.swap(moved_);
   }
+  for (const auto& [place, address] : moved) move_link(place, address);
   for (auto& message : messages) {
     if (!message.server) {
       send_on_route(message.route, *message.body);
       continue;
     }
-    Link& link = links_[*message.server];
+    Link& link = *links_[*message.server];
     link.backlog.push_back(std::move(message.body));
     if (link.backlog.size() > options.backlog_messages) send_backlog(link);
     if (link.backlog.size() > options.backlog_messages) {
@@ -452,7 +455,7 @@ void Gateway::Impl::admit_client(const std::string& routing_id, const Sender& se
 }
 
 void Gateway::Impl::receive_from_server(std::size_t place) {
-  Link& link = links_[place];
+  Link& link = *links_[place];
   for (int i = 0; i < kReceivedAtOnce && !stopping_; ++i) {
     MessagePart body;
     if (!body.receive(link.socket)) return;

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -39,6 +40,7 @@ struct Link {
   // Counts handshakes in a row that broke off within kAtOnce of the one before.
   unsigned broken_off = 0;
   std::chrono::steady_clock::time_point broken_off_at;
+  std::string address;      // of the server, as it was said; empty: not known
   std::string at;           // the address that is dialled
   std::size_t next = 0;     // which of the server's addresses is dialled after it
   std::size_t dialled = 0;  // addresses, since the link was up last
@@ -57,6 +59,8 @@ class Gateway::Impl {
   ~Impl() { stop(); }
 
   void enqueue(Outgoing message);
+  Result<> dial(std::size_t place, const std::string& address);
+  bool has_address(std::size_t place) const;
   void allow(AllowList allowed);
   void drop(Drop reason) { ++drops[static_cast<std::size_t>(reason)]; }
   void stop();
@@ -73,7 +77,9 @@ class Gateway::Impl {
  private:
   Impl(GatewayOptions o, ArrivalHandler handler, Context context);
   Result<> open_server();
-  Result<> open_link(const GatewayOptions::Server& server);
+  // Returns a link that dials `address`, or nothing if that is empty.
+  Result<std::unique_ptr<Link>> open_link(const GatewayOptions::Server& server,
+                                          const std::string& address) const;
   Result<> set_common(Socket& socket) const;
 
   void run();
@@ -82,6 +88,9 @@ class Gateway::Impl {
   void dial_in_turn();
   void dial_next(std::size_t place);
   void dial_refused();
+  void move_link(std::size_t place, const std::string& address);
+  // Returns whether a link is to be looked at again soon.
+  bool dials() const;
   void watch_newcomers();
   void take_outgoing();
   void send_backlog(Link& link);
@@ -104,9 +113,11 @@ class Gateway::Impl {
   const ArrivalHandler handler_;
   const Wakeup wakeup_;
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;
-  std::deque<Outgoing> outgoing_;  // guarded by mutex_
-  std::mutex stop_mutex_;          // held while the thread is joined
+  mutable std::mutex mutex_;
+  std::deque<Outgoing> outgoing_;             // guarded by mutex_
+  std::vector<std::string> addresses_;        // of the servers; guarded by mutex_
+  std::map<std::size_t, std::string> moved_;  // servers to be dialled anew; guarded by mutex_
+  std::mutex stop_mutex_;                     // held while the thread is joined
 
   // These belong to the poller's thread while it runs.
   // The order matters: a context ends after its sockets.
@@ -117,7 +128,7 @@ class Gateway::Impl {
   collectives::Newcomers newcomers_;
   Pieces pieces_;
   std::set<std::string> told_versions_;
-  std::deque<Link> links_;
+  std::vector<std::unique_ptr<Link>> links_;  // one per server
   Lookups lookups_;
   std::thread thread_;
 };
