@@ -52,6 +52,7 @@ struct Envelope {
     noted @23 :Noted;
     checkpointAsked @24 :CheckpointAsked;
     fencedFor @25 :FencedFor;  # as `fenced`, with the reason
+    seats @26 :List(Seat);
   }
 }
 
@@ -228,4 +229,11 @@ struct LeaderHint {
   coordinator @0 :UInt32;
   term @1 :UInt64;
   note @2 :Text;  # what a person at that worker should know; empty = nothing
+}
+
+# Any coordinator -> anyone: where the coordinator with this place in the group is reached now. Places
+# that a list of seats does not name stay where they are.
+struct Seat {
+  place @0 :UInt32;   # below 64
+  address @1 :Text;   # "tcp://host:port"
 }

@@ -175,6 +175,16 @@ void write_body(const Noted& in, Body::Builder out) {
   out.initNoted().setVersion(in.version);
 }
 
+void write_body(const Seats& in, Body::Builder out) {
+  STARLING_CHECK(in.seats.size() <= limits::kSeats);
+  auto seats = out.initSeats(static_cast<unsigned>(in.seats.size()));
+  for (unsigned i = 0; i < seats.size(); ++i) {
+    STARLING_CHECK(in.seats[i].place < limits::kSeats);
+    seats[i].setPlace(in.seats[i].place);
+    seats[i].setAddress(text(in.seats[i].address, limits::kAddressBytes));
+  }
+}
+
 void write_body(const LeaderHint& in, Body::Builder out) {
   auto body = out.initLeaderHint();
   body.setCoordinator(in.coordinator);
@@ -358,6 +368,17 @@ Unloadable read_body(Reading& r, schema::Unloadable::Reader in) {
           r.text(in.getReason(), limits::kLineBytes, "reason of an unloadable")};
 }
 
+Seats read_body(Reading& r, capnp::List<schema::Seat>::Reader in) {
+  Seats out;
+  out.seats.resize(r.bounded(in, limits::kSeats, "seats"));
+  for (unsigned i = 0; i < out.seats.size(); ++i) {
+    out.seats[i] = {in[i].getPlace(),
+                    r.text(in[i].getAddress(), limits::kAddressBytes, "address of a seat")};
+    r.need(out.seats[i].place < limits::kSeats, "place of a seat is out of range");
+  }
+  return out;
+}
+
 }  // namespace
 
 void write(const Message& in, Body::Builder out) {
@@ -433,6 +454,9 @@ void read(Reading& r, Body::Reader in, Message& out) {
       return;
     case Body::NOTED:
       out = Noted{Version(in.getNoted().getVersion())};
+      return;
+    case Body::SEATS:
+      out = read_body(r, in.getSeats());
       return;
     case Body::UNLOADABLE:
       out = read_body(r, in.getUnloadable());

@@ -335,6 +335,19 @@ struct LeaderHint {
   std::string note;  // what a person at this worker should know; empty: nothing
 };
 
+// A Seat is the address at which the coordinator with this place in the group is reached.
+struct Seat {
+  std::uint32_t place = 0;  // below limits::kSeats
+  std::string address;      // "tcp://host:port"
+  bool operator==(const Seat&) const = default;
+};
+
+// Where coordinators are reached now; a place that is not named stays where it is.
+struct Seats {
+  std::vector<Seat> seats;
+  bool operator==(const Seats&) const = default;
+};
+
 // ---- Raft -------------------------------------------------------------------------------------
 
 struct RaftEntry {
@@ -420,9 +433,10 @@ using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEn
 
 // ---- Envelope ---------------------------------------------------------------------------------
 
-using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished, Welcome,
-                             Refused, Freeze, Committed, Fenced, Released, Ended, LeaderHint,
-                             RaftMessage, Notice, ShardWritten, Unloadable, Noted, CheckpointAsked>;
+using Message =
+    std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished, Welcome, Refused,
+                 Freeze, Committed, Fenced, Released, Ended, LeaderHint, RaftMessage, Notice,
+                 ShardWritten, Unloadable, Noted, CheckpointAsked, Seats>;
 
 // Every kind travels one way: a receiver names each kind that comes its way, handled or not, and
 // only such a sender may say it (P8).
@@ -431,7 +445,7 @@ concept SaidByWorkers = OneOf<Kind, Join, Report, Heartbeat, Progress, Leave, De
                               Notice, ShardWritten, Unloadable>;
 template <class Kind>
 concept SaidByCoordinators = OneOf<Kind, Welcome, Refused, Freeze, Committed, Fenced, Released,
-                                   Ended, LeaderHint, Noted, CheckpointAsked>;
+                                   Ended, LeaderHint, Noted, CheckpointAsked, Seats>;
 template <class Kind>
 concept SaidAmongCoordinators = OneOf<Kind, RaftMessage>;
 

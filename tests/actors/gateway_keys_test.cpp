@@ -16,17 +16,29 @@ TEST_CASE("gateway: a key lets its owner say what its role needs, and nothing el
   RawClient observer(server->gateway->port(), *ring().find("client"));
   Progress forged;
   forged.record.version = 3;
-  const std::vector<Message> words = {forged,   Join{},     Report{},       Heartbeat{},
-                                      Leave{1}, Death{},    Finished{},     Notice{},
-                                      Ended{},  Released{}, ShardWritten{}, RaftMessage{}};
+  const std::vector<Message> words = {forged,
+                                      Join{},
+                                      Report{},
+                                      Heartbeat{},
+                                      Leave{1},
+                                      Death{},
+                                      Finished{},
+                                      Notice{},
+                                      Ended{},
+                                      Released{},
+                                      ShardWritten{},
+                                      RaftMessage{},
+                                      Seats{{{1, "tcp://127.0.0.1:1"}}}};
   for (const Message& word : words) observer.send({encode(kJob, life(7), {}, word)});
   RawClient coordinator(server->gateway->port(), *ring().find("coordinator-1"));
   coordinator.send({encode(kJob, life(8), {}, forged)});
   RawClient intruder(server->gateway->port(), *ring().find("worker-3"));
   intruder.send({encode(kJob, life(9), {}, RaftMessage{})});
+  intruder.send({encode(kJob, life(9), {}, Seats{{{1, "tcp://127.0.0.1:1"}}})});
+  coordinator.send({encode(kJob, life(8), {}, Seats{})});
   const auto dropped = [&](Drop reason) { return server->gateway->dropped(reason); };
   CHECK(eventually([&] {  // one of the empty ones does not even decode
-    return dropped(Drop::kWrongRole) + dropped(Drop::kMalformed) == words.size() + 2;
+    return dropped(Drop::kWrongRole) + dropped(Drop::kMalformed) == words.size() + 4;
   }));
   CHECK(dropped(Drop::kWrongRole) > words.size());
   const auto worker = make_worker(200, server->gateway->port());

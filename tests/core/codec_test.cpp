@@ -1,5 +1,7 @@
 #include "core/wire/codec.h"
 
+#include <capnp/message.h>
+#include <capnp/serialize.h>
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -8,6 +10,7 @@
 #include <iterator>
 
 #include "core/base/hash.h"
+#include "core/wire/control.capnp.h"
 #include "core/wire/limits.h"
 #include "core/wire/seal.h"
 #include "tests/core/wire_samples.h"
@@ -91,6 +94,36 @@ TEST_CASE("codec: a reason that is too long is cut, not a crash of its sender") 
   comes_back_cut(Refused{text}, [](const Message& m) { return std::get<Refused>(m).reason; });
   comes_back_cut(Unloadable{7, text},
                  [](const Message& m) { return std::get<Unloadable>(m).reason; });
+}
+
+// Goal: what coordinators say of addresses is bounded. Method: the most that may be said, and bytes
+// of it that say more.
+TEST_CASE("codec: seats are bounded, and so are their places and addresses") {
+  Seats seats;
+  for (std::uint32_t i = 0; i < limits::kSeats; ++i)
+    seats.seats.push_back({i, std::string(limits::kAddressBytes, 'a')});
+  const Bytes bytes = encode({{}, {1, 2}, {}, seats});
+  const auto received = decode(bytes);
+  REQUIRE_MESSAGE(received, received.error().text());
+  CHECK(std::get<Seats>(received.value().body) == seats);
+
+  const auto refused = [](auto spoil, const std::string& why) {
+    capnp::MallocMessageBuilder message;
+    auto root = message.initRoot<schema::Envelope>();
+    root.setJob({JobId{}.data(), JobId{}.size()});
+    root.initFrom().setNonce(2);
+    spoil(root.initBody());
+    const auto words = capnp::messageToFlatArray(message);
+    const auto payload = words.asBytes();
+    const auto out = decode(seal(SealKind::kEnvelope, {payload.begin(), payload.size()}));
+    REQUIRE(!out);
+    CHECK(out.error().code() == Code::kCorrupt);
+    CHECK(out.error().text().find(why) != std::string::npos);
+  };
+  refused([](auto body) { body.initSeats(limits::kSeats + 1); }, "expected at most 64");
+  refused([](auto body) { body.initSeats(1)[0].setPlace(limits::kSeats); }, "out of range");
+  refused([](auto body) { body.initSeats(1)[0].setAddress(std::string(289, 'a')); },
+          "expected at most 288");
 }
 
 // ZeroMQ's small frames start anywhere.

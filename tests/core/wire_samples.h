@@ -55,6 +55,8 @@ SAMPLE_FIELDS(Ended, a, b, c, d, e)
 SAMPLE_FIELDS(CheckpointAsked, a)
 SAMPLE_FIELDS(Noted, a)
 SAMPLE_FIELDS(LeaderHint, a, b, c)
+SAMPLE_FIELDS(Seat, a, b)
+SAMPLE_FIELDS(Seats, a)
 SAMPLE_FIELDS(RaftEntry, a, b, c)
 SAMPLE_FIELDS(RaftMessage, a, b, c, d, e, f, g, h, i, j, k)
 SAMPLE_FIELDS(SegmentDigest, a, b)
@@ -249,6 +251,10 @@ class Maker {
   void fill(Heartbeat& beat) {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(beat));
     beat.missed.resize(std::min(beat.missed.size(), limits::kMissed));
+  }
+  void fill(Seat& seat) {
+    std::apply([this](auto&... field) { (fill(field), ...); }, fields(seat));
+    seat.place %= limits::kSeats;
   }
   void fill(LinkFault& fault) { fault = static_cast<LinkFault>(below(3)); }
   void fill(WorkPhase& phase) { phase = static_cast<WorkPhase>(below(8)); }
