@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "actors/gateway/poller.h"
-#include "core/base/address.h"
+#include "actors/gateway/seats.h"
 
 // Dials servers whose name has several addresses (lookups.h), those that refuse our key, and those
 // that are at another address now.
@@ -16,7 +16,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kDialFor{1000};  // at one of several addresses, at first
 constexpr std::size_t kDoublings = 3;
 constexpr std::chrono::milliseconds kRefusedAgain{500};
-constexpr const char* kScheme = "tcp://";
 
 }  // namespace
 
@@ -70,11 +69,7 @@ void Gateway::Impl::dial_next(std::size_t place) {
 }
 
 Result<> Gateway::Impl::dial(std::size_t place, const std::string& address) {
-  STARLING_TRY(at, parse_address(address));
-  const std::string wanted = kScheme + to_string(at);
-  if (address.rfind(kScheme, 0) != 0 || at.port == 0 || means_everywhere(at.host))
-    return Error(Code::kBadInput, "expected tcp://host:port at which a server is reached, got \"" +
-                                      address.substr(0, 300) + "\"");
+  STARLING_TRY(wanted, address_to_dial(address));
   {
     const std::lock_guard lock(mutex_);
     if (addresses_[place] == wanted) return ok();
@@ -87,6 +82,11 @@ Result<> Gateway::Impl::dial(std::size_t place, const std::string& address) {
   }
   wakeup_.signal();
   return ok();
+}
+
+void Gateway::Impl::follow(const Seats& seats) {
+  for (const Seat& seat : seats.seats)
+    if (seat.place < options.servers.size()) (void)dial(seat.place, seat.address);
 }
 
 bool Gateway::Impl::has_address(std::size_t place) const {

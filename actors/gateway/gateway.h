@@ -68,6 +68,9 @@ struct GatewayOptions {
     std::string public_key;  // Z85
   };
   std::vector<Server> servers;
+  // Dials the servers at the addresses that Seats of any of them says, before the handler gets it:
+  // a place in the group is one in `servers`. Other places and wrong addresses are passed over.
+  bool follows_seats = false;
 
   std::size_t message_bytes_max = limits::kMessageBytes;
   std::size_t newcomers_max = 1024;     // a server's connections whose peers have shown no key yet

@@ -477,6 +477,8 @@ void Gateway::Impl::receive_from_server(std::size_t place) {
       continue;
     }
     link.peer = envelope.from;
+    const auto* seats = std::get_if<Seats>(&envelope.body);
+    if (seats && options.follows_seats) follow(*seats);
     handler_({std::move(envelope.body), envelope.from, options.servers[place].name, place,
               std::chrono::steady_clock::now()});
   }

@@ -61,6 +61,7 @@ class Gateway::Impl {
   void enqueue(Outgoing message);
   Result<> dial(std::size_t place, const std::string& address);
   bool has_address(std::size_t place) const;
+  void follow(const Seats& seats);
   void allow(AllowList allowed);
   void drop(Drop reason) { ++drops[static_cast<std::size_t>(reason)]; }
   void stop();

@@ -134,9 +134,12 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child, int rea
   gateway.self.nonce = fresh_nonce();
   gateway.key = options.key;
   gateway.servers = options.coordinators;
+  gateway.follows_seats = true;
   std::atomic<bool> ending = false;
   std::atomic<int> too_late{-1};  // the status, if the job was over before the worker listened
   const auto hear = [&](const Arrival& arrival) {
+    const auto* seats = std::get_if<Seats>(&arrival.body);
+    if (seats && options.moved) options.moved(*seats);
     const auto* end = std::get_if<Ended>(&arrival.body);
     if (!end || !options.too_late || lock.life().listens || too_late >= 0) return;
     too_late = options.too_late(*end);

@@ -29,6 +29,9 @@ struct GuardOptions {
   // Called when the job is over before the worker listens for that itself (SharedLife::listens):
   // reports it, and returns the status with which the guard ends. Any thread.
   std::function<int(const Ended&)> too_late;
+  // Called when a coordinator says where coordinators are reached now. May be empty. On one thread,
+  // which has ended when run_guard() returns.
+  std::function<void(const Seats&)> moved{};
 };
 
 // A worker writes SharedLife in memory shared with its guard,

@@ -6,7 +6,10 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <variant>
+
+#include "actors/gateway/seats.h"
 
 namespace starling::actors {
 namespace {
@@ -20,12 +23,18 @@ constexpr milliseconds kAgain{100};
 constexpr milliseconds kSettled{1000};
 constexpr milliseconds kSilence{2000};
 
-// Answer holds the first answer of a coordinator.
+// Answer holds the first answer of a coordinator, and where coordinators are meanwhile.
 class Answer {
  public:
+  explicit Answer(std::vector<GatewayOptions::Server> coordinators)
+      : coordinators_(std::move(coordinators)) {}
   ArrivalHandler handler() {
     return [this](const Arrival& arrival) {
       Asked asked;
+      if (const auto* seats = std::get_if<Seats>(&arrival.body)) {
+        const std::lock_guard lock(mutex_);
+        take_seats(*seats, coordinators_);
+      }
       if (const auto* welcome = std::get_if<Welcome>(&arrival.body)) {
         asked.job_text = welcome->job_text;
       } else if (const auto* ended = std::get_if<Ended>(&arrival.body)) {
@@ -41,18 +50,21 @@ class Answer {
   std::optional<Asked> wait(milliseconds time) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, time, [this] { return asked_.has_value(); });
+    if (asked_) asked_->coordinators = coordinators_;
     return asked_;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Asked> asked_;  // guarded by mutex_
+  std::optional<Asked> asked_;  // guarded by mutex_, as the next
+  std::vector<GatewayOptions::Server> coordinators_;
 };
 
 std::string list_of(const std::vector<GatewayOptions::Server>& servers) {
   std::string text;
-  for (const auto& server : servers) text += (text.empty() ? "" : ",") + server.address;
+  for (const auto& server : servers)
+    if (!server.address.empty()) text += (text.empty() ? "" : ",") + server.address;
   return text;
 }
 
@@ -88,7 +100,8 @@ Result<Asked> ask_for_job(const AskOptions& options) {
   gateway.self = options.self;
   gateway.key = options.key;
   gateway.servers = options.coordinators;
-  Answer answer;
+  gateway.follows_seats = true;
+  Answer answer(options.coordinators);
   STARLING_TRY(door, Gateway::start(std::move(gateway), answer.handler()));
   Join question;
   question.who = options.self;

@@ -46,6 +46,8 @@ struct Asked {
   std::string job_text;  // the job file, as the coordinators have it
   bool ended = false;    // the job is over: `end` says how
   Ended end{};
+  // AskOptions::coordinators, at the addresses at which they are reached now.
+  std::vector<GatewayOptions::Server> coordinators{};
 };
 
 // Blocks until a coordinator answers. Errors: kBadInput  the coordinators

@@ -54,6 +54,7 @@ class Worker : public caf::event_based_actor {
         [this](const Arrival& arrival) {
           const auto* hint = std::get_if<LeaderHint>(&arrival.body);
           if (hint && !hint->note.empty()) log_.warn(hint->note);
+          if (const auto* seats = std::get_if<Seats>(&arrival.body)) warn_of_unknown(*seats);
           drive([&](WorkerLoop& loop) { loop.on_message(arrival.body); });
         },
         [this](DataPlaneEvent& said) {
@@ -98,6 +99,7 @@ class Worker : public caf::event_based_actor {
     gateway.self = options_.self;
     gateway.key = options_.key;
     gateway.servers = options_.coordinators;
+    gateway.follows_seats = true;
     auto started = Gateway::start(
         std::move(gateway), [me](Arrival arrival) { caf::anon_send(me, std::move(arrival)); });
     if (!started)
@@ -129,7 +131,7 @@ class Worker : public caf::event_based_actor {
         options_.latest->put({told->record.version, told->record.loss, told->record.tokens,
                               told->epoch, told->world});
       if (!turn) return gateway_->broadcast_to_servers(body);
-      gateway_->send_to_server(*turn % options_.coordinators.size(), body);
+      gateway_->send_to_server(in_turn(*turn), body);
     };
     calls.compute = [this](ComputeOrder order) { this->send(trainer_, std::move(order)); };
     calls.evaluate = [this](EvaluateOrder order) { this->send(trainer_, order); };
@@ -151,6 +153,24 @@ class Worker : public caf::event_based_actor {
     hash_data(me);
     loop_->start();
     delayed_send(this, kWorkerTick, tick_atom_v);
+  }
+
+  // Takes turns among the coordinators whose address is known.
+  std::size_t in_turn(std::uint32_t turn) const {
+    std::vector<std::size_t> known;
+    for (std::size_t i = 0; i < options_.coordinators.size(); ++i)
+      if (gateway_->has_address(i)) known.push_back(i);
+    return known.empty() ? 0 : known[turn % known.size()];
+  }
+
+  // Says once that there is a coordinator which this worker cannot reach.
+  void warn_of_unknown(const Seats& seats) {
+    for (const Seat& seat : seats.seats) {
+      if (warned_ || seat.place < options_.coordinators.size()) continue;
+      warned_ = true;
+      log_.warn("coordinator-" + std::to_string(seat.place) +
+                " is not in this worker's token or keys; the worker goes on with the others");
+    }
   }
 
   // Lets the threads rest once no step follows: a script's processes are free for reading then.
@@ -292,6 +312,7 @@ class Worker : public caf::event_based_actor {
   const std::shared_ptr<std::atomic<bool>> computed_flag_ =
       std::make_shared<std::atomic<bool>>(false);
   TurnedAway turned_away_;
+  bool warned_ = false;
 };
 
 }  // namespace

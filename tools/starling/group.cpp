@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -22,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kScheme = "tcp://";
+constexpr const char* kPassedOn = "STARLING_SEATS";
 constexpr std::chrono::milliseconds kAskAgain{50};
 
 // Lists the workers' files of a folder of split keys, worker-2 before worker-10.
@@ -81,6 +85,40 @@ Result<std::vector<actors::GatewayOptions::Server>> coordinators_at(const KeyRin
   return servers;
 }
 
+void pass_on(const Seats& seats) {
+  std::string text;
+  for (const Seat& seat : seats.seats)
+    text += (text.empty() ? "" : ",") + std::to_string(seat.place) + "=" + seat.address;
+  if (!text.empty()) ::setenv(kPassedOn, text.c_str(), 1);
+}
+
+Seats passed_on() {
+  const char* given = ::getenv(kPassedOn);
+  std::istringstream text(given == nullptr ? "" : given);
+  ::unsetenv(kPassedOn);
+  Seats seats;
+  for (std::string word; std::getline(text, word, ',');) {
+    Seat seat;
+    const char* const end = word.data() + word.size();
+    const auto [at, error] = std::from_chars(word.data(), end, seat.place);
+    if (error != std::errc() || at == end || *at != '=') continue;
+    seat.address.assign(at + 1, end);
+    seats.seats.push_back(std::move(seat));
+  }
+  return seats;
+}
+
+void add_seats(const Seats& seats, Seats& known) {
+  for (const Seat& seat : seats.seats) {
+    const auto same = std::find_if(known.seats.begin(), known.seats.end(),
+                                   [&](const Seat& other) { return other.place == seat.place; });
+    if (same == known.seats.end())
+      known.seats.push_back(seat);
+    else
+      same->address = seat.address;
+  }
+}
+
 Result<std::string> address_to_listen(const std::string& text) {
   STARLING_TRY(address, parse_address(text));
   STARLING_TRY(host, collectives::numeric_address(host_meant(address.host)));
@@ -102,6 +140,7 @@ Result<std::string> own_address(const std::vector<actors::GatewayOptions::Server
   while (true) {
     std::string why;
     for (const auto& coordinator : coordinators) {
+      if (coordinator.address.empty()) continue;
       STARLING_TRY(at, parse_address(coordinator.address));
       auto own = collectives::address_towards(at.host, at.port);
       if (own) return own;

@@ -14,6 +14,7 @@
 #include "core/base/result.h"
 #include "core/job/job.h"
 #include "core/observe/log.h"
+#include "core/wire/messages.h"
 #include "tools/starling/key_lock.h"
 
 namespace starling::tools {
@@ -26,6 +27,14 @@ JobId job_id_of(const KeyRing& ring);
 // expected, and none of them may mean all addresses of a machine.
 Result<std::vector<actors::GatewayOptions::Server>> coordinators_at(const KeyRing& ring,
                                                                     const std::string& addresses);
+
+// What a worker's life has heard of where coordinators are reached is kept for its next life, in the
+// environment, where a process image leaves it to the next one. Not while other threads run.
+void pass_on(const Seats& seats);
+// Takes that out of the environment, so that no other process begins with it.
+Seats passed_on();
+// Adds seats to those that are known; a later address of a place counts.
+void add_seats(const Seats& seats, Seats& known);
 
 // Returns where to listen, as libzmq wants it: "tcp://" and the number of an address
 // of this machine. Errors: kBadInput  no address, or a host that is not known.

@@ -16,6 +16,7 @@
 #include <optional>
 #include <thread>
 
+#include "actors/gateway/seats.h"
 #include "actors/guard/guard.h"
 #include "actors/notices/watch.h"
 #include "actors/sabotage.h"
@@ -144,6 +145,7 @@ milliseconds patience_of(const Life& life) {
 struct Told {
   Job job;
   std::optional<int> status;
+  std::vector<actors::GatewayOptions::Server> coordinators{};  // where they are now
 };
 
 // Takes the job from the coordinators; only where files lie is this machine's matter.
@@ -182,7 +184,7 @@ Result<Told> job_of_group(const Life& life, const std::string& text) {
   if (python != nullptr && !std::filesystem::is_regular_file(python->script, error))
     return Error(Code::kBadInput, "no script " + python->script +
                                       " here; --script says where the job's script lies");
-  return Told{std::move(job), std::nullopt};
+  return Told{std::move(job), std::nullopt, {}};
 }
 
 // Handles a job that was over before this worker had joined. Returns its status.
@@ -218,10 +220,12 @@ Result<Told> hear_of_job(const Life& life) {
     };
   auto asked = actors::ask_for_job(ask);
   if (asked_to.signal != 0)
-    return Told{{}, asked_to.leaves ? kExitTerminated : kExitSignal + asked_to.signal};
+    return Told{{}, asked_to.leaves ? kExitTerminated : kExitSignal + asked_to.signal, {}};
   if (!asked) return std::move(asked).error();
-  if (!asked.value().ended) return job_of_group(life, asked.value().job_text);
-  return Told{{}, came_too_late(life, asked.value().end)};
+  if (asked.value().ended) return Told{{}, came_too_late(life, asked.value().end), {}};
+  STARLING_TRY(told, job_of_group(life, asked.value().job_text));
+  told.coordinators = std::move(asked.value().coordinators);
+  return std::move(told);
 }
 
 // Ends this life in time. A thread that hangs, in a file system or in a model,
@@ -291,6 +295,7 @@ int work(const Life& life, ServiceManager& manager, actors::SharedLife& shared) 
   caf::actor_system system(config);
   const auto loader = actors::spawn_loader(system, setup.value()->batches);
   auto options = life.options;
+  options.coordinators = std::move(told.value().coordinators);
   options.setup = setup.value();
   options.data = actors::read_data(*setup.value(), kReadFirst);
   options.transport = std::move(transport).value();
@@ -384,7 +389,8 @@ Result<Door> door_of(const WorkerCommand& command) {
   return Door{text, std::move(key)};
 }
 
-Result<Life> prepare(const WorkerCommand& command, const Door& door) {
+// `moved`: where coordinators are, if not where the door says.
+Result<Life> prepare(const WorkerCommand& command, const Door& door, const Seats& moved) {
   Life life;
   life.command = command;
   if (command.save.empty() && !command.quiet) life.command.save = kModelFile;
@@ -398,6 +404,7 @@ Result<Life> prepare(const WorkerCommand& command, const Door& door) {
   life.options.job_id = job_id_of(door.key.ring());
   life.options.self = Incarnation{0, fresh_nonce()};
   life.options.key = door.key.pair();
+  actors::take_seats(moved, coordinators);
   life.options.coordinators = std::move(coordinators);
   STARLING_TRY(listen, address_of("--listen", command.listen));
   STARLING_TRY(advertise, address_of("--advertise", command.advertise));
@@ -418,19 +425,21 @@ Result<Life> prepare(const WorkerCommand& command, const Door& door) {
   return life;
 }
 
-Result<int> live(const WorkerCommand& command) {
+// `moved` gets what coordinators say of their addresses.
+Result<int> live(const WorkerCommand& command, Seats& moved) {
   STARLING_TRY(door, door_of(command));
   ServiceManager manager = manager_of(command.child);
   manager.say("asks coordinators for the job");
   manager.ready();  // it has its key; coordinators and work may be far away
   std::optional<AliveMeanwhile> alive(std::in_place, manager);
-  STARLING_TRY(life, prepare(command, door));
+  STARLING_TRY(life, prepare(command, door, moved));
   alive.reset();  // the guard is to have no thread
   actors::GuardOptions guard;
   guard.job = life.options.job_id;
   guard.worker = life.options.self;
   guard.key = life.options.key;
   guard.coordinators = life.options.coordinators;
+  guard.moved = [&moved](const Seats& seats) { add_seats(seats, moved); };
   guard.too_late = [&life](const Ended& end) { return came_too_late(life, end); };
   const std::uint64_t kills = kills_for_memory();
   STARLING_TRY(status, actors::run_guard(guard, [&](actors::SharedLife& shared) {
@@ -470,12 +479,14 @@ int worker(const WorkerCommand& command, char** arguments) {
   const std::vector<char*> again_with = without_token(command, arguments);
   if (command.words >= 0 && ::fcntl(command.words, F_SETFD, FD_CLOEXEC) == 0)
     fail_into(command.words);
-  auto ended = live(command);
+  Seats moved = passed_on();
+  auto ended = live(command, moved);
   if (!ended) return fail(ended.error());
   const bool again =
       ended.value() == actors::kFencedStatus || ended.value() == actors::kDamagedStatus;
   if (!again) return ended.value();
   if (command.words >= 0) ::fcntl(command.words, F_SETFD, 0);
+  pass_on(moved);
   // Only a new image can fork a worker again: this process has had threads.
   ::execv("/proc/self/exe", again_with.data());
   return fail(5, "cannot begin a worker's new life");
