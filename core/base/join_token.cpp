@@ -43,7 +43,8 @@ const KeyPair& JoinToken::worker() const {
 }
 
 bool JoinToken::operator==(const JoinToken& other) const {
-  return addresses == other.addresses && keys.pairs() == other.keys.pairs();
+  return addresses == other.addresses && keys.pairs() == other.keys.pairs() &&
+         keys.founders() == other.keys.founders();
 }
 
 Result<JoinToken> make_join_token(const KeyRing& ring, const std::string& name,

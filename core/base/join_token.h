@@ -16,7 +16,7 @@
 namespace starling {
 
 struct JoinToken {
-  std::string addresses;  // of coordinator-0.., separated by commas
+  std::string addresses;  // of coordinator-0.., separated by commas; of spares if known
   KeyRing keys;           // the coordinators' public halves and one worker's pair
 
   const KeyPair& worker() const;  // its pair; checked by make() and parse()

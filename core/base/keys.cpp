@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstring>
 #include <filesystem>
 #include <set>
 #include <sstream>
@@ -21,6 +23,7 @@ namespace {
 
 constexpr const char* kHeader = "starling-keys 2";
 constexpr const char* kEndLine = "end";  // and the number of keys; no key has such a name
+constexpr const char* kFounders = "founders";
 constexpr std::size_t kFileBytes = 4u << 20;
 constexpr std::size_t kPairs = 8192;
 constexpr std::size_t kNameLength = 64;
@@ -32,6 +35,16 @@ std::string end_of(std::size_t keys) {
   return std::string(kEndLine) + " " + std::to_string(keys);
 }
 
+// Reads "founders N", N from 1 on.
+Result<std::size_t> founders_in(const std::string& line, const std::string& where) {
+  std::size_t number = 0;
+  const char* const end = line.data() + line.size();
+  const char* const at = line.data() + std::min(line.size(), std::string(kFounders).size() + 1);
+  const auto [after, error] = std::from_chars(at, end, number);
+  if (error == std::errc() && after == end && number > 0) return number;
+  return bad_input(where + " must be \"" + kFounders + "\" and their number");
+}
+
 Result<> check_pair(const KeyPair& pair) {
   const auto fine = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
@@ -39,7 +52,8 @@ Result<> check_pair(const KeyPair& pair) {
   if (pair.name.empty() || pair.name.size() > kNameLength ||
       !std::all_of(pair.name.begin(), pair.name.end(), fine))
     return bad_input("a key's name must be 1 to 64 of a-z, 0-9, '-' and '.'");
-  if (pair.name == kEndLine) return bad_input("no key can be named " + pair.name);
+  if (pair.name == kEndLine || pair.name == kFounders)
+    return bad_input("no key can be named " + pair.name);
   STARLING_TRY(public_key, z85_decode(pair.public_key));
   if (public_key.size() != crypto_box_PUBLICKEYBYTES)
     return bad_input("public key of " + pair.name + " must have 40 characters");
@@ -150,13 +164,14 @@ KeyPair make_key_pair(std::string name) {
   return pair;
 }
 
-KeyRing KeyRing::generate(std::size_t coordinators, std::size_t workers) {
+KeyRing KeyRing::generate(std::size_t coordinators, std::size_t workers, std::size_t spares) {
   KeyRing ring;
+  if (spares > 0) ring.founders_ = coordinators;
   const auto add_group = [&ring](const std::string& prefix, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i)
       ring.pairs_.push_back(make_key_pair(prefix + "-" + std::to_string(i)));
   };
-  add_group("coordinator", coordinators);
+  add_group("coordinator", coordinators + spares);
   add_group("worker", workers);
   ring.pairs_.push_back(make_key_pair("client"));
   return ring;
@@ -182,12 +197,15 @@ Result<KeyRing> KeyRing::load(const std::string& path) {
   if (std::filesystem::is_directory(path, error)) {
     STARLING_TRY(files, files_of(path));
     if (files.empty()) return bad_input("no key file is in the folder " + path);
+    KeyRing ring;
     std::map<std::string, KeyPair> all;
     for (const std::string& file : files) {
       STARLING_TRY(part, load(file));
       if (auto merged = merge(all, part); !merged) return std::move(merged).error().in(file);
+      if (file != *files.begin() && part.founders_ != ring.founders_)
+        return bad_input("it has other founders than " + *files.begin() + "; " + file);
+      ring.founders_ = part.founders_;
     }
-    KeyRing ring;
     for (auto& [name, pair] : all) ring.pairs_.push_back(std::move(pair));
     // Sort as generate() does: coordinator-10 is behind coordinator-2.
     std::stable_sort(ring.pairs_.begin(), ring.pairs_.end(),
@@ -230,6 +248,13 @@ Result<KeyRing> KeyRing::parse(const std::string& text) {
       if (!whole) break;
       continue;
     }
+    if (pair.name == kFounders) {
+      STARLING_TRY(founders, founders_in(line, where));
+      if (ring.founders_ != 0 || !ring.pairs_.empty())
+        return bad_input(where + " must come before all keys, and once");
+      ring.founders_ = founders;
+      continue;
+    }
     if (pair.public_key.empty() || !rest.empty())
       return bad_input(where + " must have a name, a public key and perhaps a secret key");
     if (ring.pairs_.size() >= kPairs)
@@ -241,6 +266,9 @@ Result<KeyRing> KeyRing::parse(const std::string& text) {
     return bad_input("it is not whole, or was changed by hand: it has " +
                      std::to_string(ring.pairs_.size()) + " keys, and its last line must be \"" +
                      end_of(ring.pairs_.size()) + "\"");
+  if (const std::size_t all = ring.numbered("coordinator").size(); ring.founders_ > all)
+    return bad_input("it has keys of " + std::to_string(all) + " coordinators and " +
+                     std::to_string(ring.founders_) + " founders");
   return ring;
 }
 
@@ -286,6 +314,7 @@ Result<> KeyRing::split(const std::string& folder, bool synced) const {
 
 std::string KeyRing::format() const {
   std::string text = std::string(kHeader) + "\n";
+  if (founders_ != 0) text += std::string(kFounders) + " " + std::to_string(founders()) + "\n";
   for (const KeyPair& pair : pairs_) {
     text += pair.name + " " + pair.public_key;
     if (!pair.secret_key.empty()) text += " " + pair.secret_key;
@@ -303,6 +332,11 @@ Result<> KeyRing::add(KeyPair pair) {
   }
   pairs_.push_back(std::move(pair));
   return ok();
+}
+
+std::size_t KeyRing::founders() const {
+  const std::size_t all = numbered("coordinator").size();
+  return founders_ == 0 ? all : std::min(founders_, all);
 }
 
 const KeyPair* KeyRing::find(const std::string& name) const {
@@ -326,6 +360,7 @@ Result<KeyRing> KeyRing::part_for(const std::string& name) const {
   if (find(name) == nullptr) return bad_input("no key is named " + name);
   const bool all = role_of(name) == Role::kCoordinator;
   KeyRing ring;
+  ring.founders_ = founders_;
   for (KeyPair pair : pairs_) {
     if (!all && pair.name != name && role_of(pair.name) != Role::kCoordinator) continue;
     if (pair.name != name) pair.secret_key.clear();

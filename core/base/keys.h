@@ -13,6 +13,9 @@
 //
 // The last line says how many keys there are, so that a file that is still being copied is not taken
 // for one of fewer keys.
+// With spares, keys of coordinators that may take the place of lost ones while the job runs, the
+// second line says how many coordinators begin the group, the first in the file: `founders 3`. All
+// others are spares. A file without spares has no such line.
 // A line without a secret is a public half. A file with secrets has mode 0600, and one that others
 // can read is refused (is_open_to_others()). Nothing in here prints a secret; error texts name lines
 // and names only.
@@ -60,8 +63,9 @@ Role role_of(const std::string& name);
 // Keys with distinct names and distinct public halves. A value; not shared between threads.
 class KeyRing {
  public:
-  // coordinator-0.., worker-0.., and one named `client`.
-  static KeyRing generate(std::size_t coordinators, std::size_t workers);
+  // coordinator-0.., worker-0.., and one named `client`. The last `spares` of coordinators +
+  // spares are not there when the group begins.
+  static KeyRing generate(std::size_t coordinators, std::size_t workers, std::size_t spares = 0);
   // Loads a file, or all files of a folder of split keys. Errors (kBadInput): cannot be read, not a
   // key file (says which line), not whole, a secret that does not belong to its public half, a name
   // or key twice, or secrets that others than the owner can read.
@@ -85,6 +89,9 @@ class KeyRing {
   bool remove(const std::string& name);                // false: there was none
   const KeyPair* find(const std::string& name) const;  // null if there is none
   const std::vector<KeyPair>& pairs() const { return pairs_; }
+  // Returns how many coordinators begin the group, the first of numbered("coordinator"): all, unless
+  // there are spares.
+  std::size_t founders() const;
   bool has_secrets() const;
   // The public halves, which may be shown to all.
   KeyRing public_part() const;
@@ -97,6 +104,7 @@ class KeyRing {
 
  private:
   std::vector<KeyPair> pairs_;
+  std::size_t founders_ = 0;  // 0: all coordinators
 };
 
 }  // namespace starling

@@ -25,6 +25,17 @@ TEST_CASE("a join token is one line that says everything, and no secret but its 
   CHECK(back.value().keys.find("worker-0") == nullptr);
 }
 
+TEST_CASE("a join token has the public halves of spares, and says how many coordinators begin") {
+  const KeyRing ring = KeyRing::generate(3, 1, 4);
+  const auto token = make_join_token(ring, "worker-0", kAt);
+  REQUIRE(token);
+  const auto back = parse_join_token(format_join_token(token.value()));
+  REQUIRE_MESSAGE(back, back.error().text());
+  CHECK(back.value() == token.value());
+  CHECK(back.value().keys.founders() == 3);
+  CHECK(back.value().keys.numbered("coordinator").size() == 7);
+}
+
 TEST_CASE("a join token is for workers, of keys that are there, with addresses") {
   const KeyRing ring = KeyRing::generate(1, 2);
   CHECK(!make_join_token(ring, "coordinator-0", "a:1"));

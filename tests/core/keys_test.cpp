@@ -124,6 +124,52 @@ TEST_CASE("keys: split keys are a file for each process, and together the whole 
   CHECK(again.error().text().find("exists already") != std::string::npos);
 }
 
+// Goal: who has any part of a job's keys knows all coordinators that there may be, and how many of
+// them begin; without spares nothing is as it was not. Method: every way in which keys travel.
+TEST_CASE("keys: spares are with the coordinators everywhere, and are told apart from them") {
+  const Folder folder;
+  const KeyRing ring = KeyRing::generate(3, 2, 9);
+  CHECK(ring.numbered("coordinator").size() == 12);
+  CHECK(ring.founders() == 3);
+  CHECK(ring.format().find("starling-keys 2\nfounders 3\ncoordinator-0 ") == 0);
+  REQUIRE(ring.split(folder / "split"));
+  const auto whole = KeyRing::load(folder / "split");
+  REQUIRE_MESSAGE(whole, whole.error().text());
+  REQUIRE(ring.save(folder / "keys"));
+  for (const KeyRing& read :
+       {whole.value(), KeyRing::load(folder / "keys").value(), ring.part_for("worker-1").value(),
+        ring.part_for("coordinator-11").value(), KeyRing::parse(ring.format()).value(),
+        KeyRing::load_for(folder / "split", "worker-0").value(), ring.public_part()}) {
+    CHECK(read.founders() == 3);
+    const auto places = read.numbered("coordinator");
+    REQUIRE(places.size() == 12);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      CHECK(places[i].public_key == ring.numbered("coordinator")[i].public_key);
+  }
+  CHECK(ring.part_for("client").value().founders() == 3);
+
+  const KeyRing without = KeyRing::generate(3, 2);
+  CHECK(without.founders() == 3);
+  CHECK(without.format().find("founders") == std::string::npos);
+  auto changed = without.part_for("worker-0");
+  CHECK(changed.value().remove("worker-0"));
+  CHECK(changed.value().founders() == 3);
+}
+
+TEST_CASE("keys: a folder whose files have other founders is refused") {
+  const Folder folder;
+  const KeyRing ring = KeyRing::generate(1, 1, 2);
+  REQUIRE(ring.split(folder / "split"));
+  const std::string file = (folder / "split") + "/worker-0";
+  std::string text = ring.part_for("worker-0").value().format();
+  text.replace(text.find("founders 1"), 10, "founders 2");
+  std::filesystem::remove(file);
+  REQUIRE(KeyRing::parse(text).value().save(file));
+  const auto mixed = KeyRing::load(folder / "split");
+  REQUIRE(!mixed);
+  CHECK(mixed.error().text().find("other founders") != std::string::npos);
+}
+
 TEST_CASE("keys: files of two jobs in one folder are not taken for one") {
   const KeyFolder folder;
   REQUIRE(KeyRing::generate(1, 1).split(folder / "split"));
@@ -176,7 +222,7 @@ TEST_CASE("keys: no file is replaced, and an exposed one is refused") {
 // Goal: who copies a key file in place revokes nobody meanwhile. Method: every beginning of a file,
 // those that end with a line among them.
 TEST_CASE("keys: a file is whole or not taken") {
-  const std::string text = KeyRing::generate(3, 12).public_part().format();
+  const std::string text = KeyRing::generate(3, 12, 2).public_part().format();
   REQUIRE(KeyRing::parse(text));
   for (std::size_t n = 0; n + 1 < text.size(); ++n) {
     CAPTURE(n);
@@ -210,6 +256,12 @@ TEST_CASE("keys: a wrong file is named with its line, and no secret is printed")
       {"short key", head + "\n# remark\nworker-0 abcde\n", "line 4"},
       {"secret of another", head + "w " + a.public_key + " " + b.secret_key + "\n", "belong"},
       {"name twice", head + "w " + a.public_key + "\nw " + b.public_key + "\n", "twice"},
+      {"no founders", head + "founders 0\nw " + a.public_key + "\nend 1\n", "line 2"},
+      {"founders?", head + "founders 1 x\nw " + a.public_key + "\nend 1\n", "line 2"},
+      {"founders twice", head + "founders 1\nfounders 1\nend 0\n", "line 3"},
+      {"founders late", head + "w " + a.public_key + "\nfounders 1\nend 1\n", "line 3"},
+      {"founders have no keys", head + "founders 2\n" + a.name + " " + a.public_key + "\nend 1\n",
+       "2 founders"},
       {"key twice", head + "w " + a.public_key + "\nv " + a.public_key + "\n", "also"},
   };
   for (const Case& c : cases) {

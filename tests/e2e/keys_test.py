@@ -329,7 +329,37 @@ def addresses_that_lead_nowhere_are_refused_at_once(place):
     require(not os.path.exists(place.path("k")), "refused keys were made")
 
 
-main(a_worker_needs_one_line_and_nothing_else, a_stolen_file_is_that_worker_and_nothing_else,
+def spares_may_have_no_address_and_coordinators_must(place):
+    keys = place.path("with-spares")
+    at = [f"10.0.0.{i}:7000" for i in range(9)]
+    for few in (at[:2], at[:8]):
+        wrong = starling("keys", "--split", keys, "--coordinators", 3, "--spares", 4, "--at", ",".join(few))
+        require(wrong.returncode == 2 and "the addresses of all 3 coordinators of the keys, in order, and of their 4 "
+                "spares as far as they are known" in wrong.stderr and not os.path.exists(keys), wrong.stderr)
+    made = starling("keys", "--split", keys, "--coordinators", 3, "--spares", 4, "--workers", 2, "--at", ",".join(at[:3]))
+    require(made.returncode == 0 and "3 coordinators and 4 spares" in made.stdout, made.stderr)
+    for name in ("worker-1", "coordinator-0", "coordinator-6", "client"):
+        with open(os.path.join(keys, name)) as file:
+            lines = [line.split() for line in file.read().splitlines()]
+        require(lines[1] == ["founders", "3"], lines)
+        require([line[0] for line in lines if line[0].startswith("coordinator-")] ==
+                [f"coordinator-{i}" for i in range(7)], lines)
+    for change in (("--add", "worker-5", "--at", ",".join(at[:5])), ("--revoke", "worker-0"),
+                   ("--token", "worker-1", "--at", ",".join(at[:7]))):
+        done = starling("keys", "--keys", keys, *change)
+        require(done.returncode == 0, done.stderr)
+    checked = starling("check", os.path.join(keys, "coordinator-4"))
+    require("keys of 3 coordinators (and 4 spares) and 2 workers" in checked.stdout, checked.stdout)
+    # Without spares a list that is too short is told as before.
+    for coordinators, few in ((3, at[:2]), (1, at[:2])):
+        wrong = starling("keys", "--split", place.path("without"), "--coordinators", coordinators, "--at", ",".join(few))
+        require(wrong.returncode == 2 and f"expected the addresses of all {coordinators} coordinators of the keys, "
+                f"in order, got \"{','.join(few)}\"" in wrong.stderr, wrong.stderr)
+    made = starling("keys", "-o", place.path("one-file"), "--coordinators", 1, "--spares", 2)
+    require(made.returncode == 0 and "1 coordinators and 2 spares" in made.stdout, made.stderr)
+
+
+main(spares_may_have_no_address_and_coordinators_must, a_worker_needs_one_line_and_nothing_else, a_stolen_file_is_that_worker_and_nothing_else,
      a_refused_key_is_said_on_both_sides, a_revoked_worker_is_shut_out_while_the_job_runs,
      a_key_that_two_machines_have_is_told_to_both, keys_on_a_read_only_file_system_are_taken,
      a_job_file_that_differs_is_refused_by_its_keys, the_folder_of_a_run_has_no_key, addresses_are_taken_as_people_write_them,

@@ -56,6 +56,7 @@ void check_keys(ByteView bytes) {
   const auto again = KeyRing::parse(ring.value().format());
   STARLING_CHECK(again.has_value());
   STARLING_CHECK(again.value().pairs() == ring.value().pairs());
+  STARLING_CHECK(again.value().founders() == ring.value().founders());
 }
 
 // The byte of a flag is taken as it comes and written as 0 or 1, so it is the second round that

@@ -34,7 +34,7 @@ Bytes valid_input(samples::Maker& random) {
     const std::string& text = answers[random.below(std::size(answers))];
     message.assign(text.begin(), text.end());
   } else if (way == 4) {
-    const std::string text = KeyRing::generate(1, 1).format();
+    const std::string text = KeyRing::generate(1, 1, random.below(2)).format();
     message.assign(text.begin(), text.end());
   } else if (way == 5) {
     message = encode_record(random.progress().record);

@@ -190,11 +190,9 @@ std::vector<judge::Stranger> knock(const Doors& doors) {
 }
 
 Result<KeyRing> stranger_keys(const KeyRing& ring) {
-  KeyRing keys;
-  for (KeyPair pair : ring.numbered("coordinator")) {
-    pair.secret_key.clear();
-    STARLING_TRY(keys.add(std::move(pair)));
-  }
+  KeyRing keys = ring.public_part();
+  for (const KeyPair& pair : ring.pairs())
+    if (role_of(pair.name) != Role::kCoordinator) keys.remove(pair.name);
   STARLING_TRY(keys.add(make_key_pair("worker-9999")));
   return keys;
 }

@@ -40,8 +40,11 @@ int check_reference(const CheckCommand& command) {
 int check_keys(const std::string& file) {
   const auto ring = KeyRing::load(file);
   if (!ring) return fail(ring.error());
-  std::printf("%s: keys of %zu coordinators and %zu workers, %s secrets\n", file.c_str(),
-              ring.value().numbered("coordinator").size(), ring.value().numbered("worker").size(),
+  const std::size_t founders = ring.value().founders();
+  const std::size_t spares = ring.value().numbered("coordinator").size() - founders;
+  std::printf("%s: keys of %zu coordinators%s and %zu workers, %s secrets\n", file.c_str(),
+              founders, spares == 0 ? "" : (" (and " + std::to_string(spares) + " spares)").c_str(),
+              ring.value().numbered("worker").size(),
               ring.value().has_secrets() ? "with" : "without");
   return 0;
 }

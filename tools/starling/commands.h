@@ -94,7 +94,8 @@ struct KeysCommand {
   std::string out;    // makes all keys: in one file,
   std::string split;  // or a folder with a file for each process
   std::uint32_t coordinators = 1, workers = 64;
-  std::string at;  // addresses of the coordinators, to write join tokens for them
+  std::uint32_t spares = 0;  // further coordinators, which may come later
+  std::string at;            // addresses of the coordinators, to write join tokens for them
   // These change existing keys:
   std::string keys;                // a file or such a folder
   std::string token, revoke, add;  // names

@@ -28,6 +28,11 @@ void add_keys(CLI::App& app, KeysCommand& keys) {
   sub->add_option("--coordinators", keys.coordinators, "pairs of coordinators")
       ->check(CLI::IsMember({1, 3, 5}))
       ->capture_default_str();
+  sub->add_option("--spares", keys.spares,
+                  "further pairs of coordinators, for those that may take the place of lost ones "
+                  "while the job runs")
+      ->check(CLI::Range(0, 59))
+      ->capture_default_str();
   sub->add_option("--workers", keys.workers, "pairs of workers")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

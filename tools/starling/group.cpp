@@ -71,11 +71,20 @@ Result<std::vector<actors::GatewayOptions::Server>> coordinators_at(const KeyRin
   const auto pairs = ring.numbered("coordinator");
   if (pairs.empty()) return bad_input("the keys must have one of coordinator-0, have none");
   STARLING_TRY(places, parse_addresses(addresses));
-  if (places.size() != pairs.size())
-    return bad_input("expected the addresses of all " + std::to_string(pairs.size()) +
-                     " coordinators of the keys, in order, got \"" + addresses + "\"");
+  const std::size_t founders = ring.founders(), spares = pairs.size() - founders;
+  if (places.size() < founders || places.size() > pairs.size())
+    return bad_input("expected the addresses of all " + std::to_string(founders) +
+                     " coordinators of the keys, in order" +
+                     (spares == 0 ? ""
+                                  : ", and of their " + std::to_string(spares) +
+                                        " spares as far as they are known") +
+                     ", got \"" + addresses + "\"");
   std::vector<actors::GatewayOptions::Server> servers;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (i >= places.size()) {
+      servers.push_back({pairs[i].name, "", pairs[i].public_key});
+      continue;
+    }
     if (means_everywhere(places[i].host))
       return bad_input("nobody reaches " + pairs[i].name + " at " + to_string(places[i]) +
                        "; expected an address of its machine");

@@ -22,9 +22,9 @@ namespace starling::tools {
 // Made of the coordinators' public keys: equal wherever the ring's public halves are.
 JobId job_id_of(const KeyRing& ring);
 
-// Reads "tcp://host:port,host:port": addresses of coordinator-0.. of the ring,
-// in that order. Errors: kBadInput  as many as the ring has coordinators are
-// expected, and none of them may mean all addresses of a machine.
+// Reads "tcp://host:port,host:port": addresses of coordinator-0.. of the ring, in that order. Spares
+// may have none yet: theirs are empty. Errors: kBadInput  those of all founders are expected, none
+// that is of no coordinator, and none that means all addresses of a machine.
 Result<std::vector<actors::GatewayOptions::Server>> coordinators_at(const KeyRing& ring,
                                                                     const std::string& addresses);
 

@@ -62,16 +62,18 @@ Result<> split_keys(const KeyRing& ring, const std::string& folder, std::uint32_
 namespace {
 
 Result<> make(const KeysCommand& command) {
-  const KeyRing ring = KeyRing::generate(command.coordinators, command.workers);
+  const KeyRing ring = KeyRing::generate(command.coordinators, command.workers, command.spares);
+  const std::string spares =
+      command.spares == 0 ? "" : " and " + std::to_string(command.spares) + " spares";
   if (!command.out.empty()) {
     STARLING_TRY(ring.save(command.out));
-    std::printf("%s: keys of %u coordinators, %u workers and one client\n", command.out.c_str(),
-                command.coordinators, command.workers);
+    std::printf("%s: keys of %u coordinators%s, %u workers and one client\n", command.out.c_str(),
+                command.coordinators, spares.c_str(), command.workers);
     return ok();
   }
   STARLING_TRY(split_keys(ring, command.split, command.workers, command.at));
-  std::printf("%s: a file for each of %u coordinators, %u workers and one client%s\n",
-              command.split.c_str(), command.coordinators, command.workers,
+  std::printf("%s: a file for each of %u coordinators%s, %u workers and one client%s\n",
+              command.split.c_str(), command.coordinators, spares.c_str(), command.workers,
               command.at.empty() ? "" : "; worker-N.token is all that worker N needs to join");
   return ok();
 }

@@ -274,8 +274,10 @@ Result<KeyRing> keys_of(const LaunchCommand& command, const LaunchPlan& plan) {
     return KeyRing::generate(coordinators, keys_for(plan.workers));
   }
   STARLING_TRY(ring, KeyRing::load(command.keys));
-  const auto secrets = std::ranges::count_if(
-      ring.numbered("coordinator"), [](const KeyPair& pair) { return !pair.secret_key.empty(); });
+  auto founders = ring.numbered("coordinator");
+  founders.resize(ring.founders());
+  const auto secrets =
+      std::ranges::count_if(founders, [](const KeyPair& pair) { return !pair.secret_key.empty(); });
   if (static_cast<std::size_t>(secrets) != coordinators)
     return bad_input("--keys has secret keys of " + std::to_string(secrets) +
                      " coordinators, expected " + std::to_string(coordinators) + "; " +
