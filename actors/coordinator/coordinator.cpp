@@ -455,7 +455,7 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
   Begun log;
   log.entries = raft_log.take_entries();
   const RaftLogSnapshot snapshot = raft_log.take_snapshot();
-  log.snapshot = {snapshot.index, snapshot.term, snapshot.data};
+  log.snapshot = {snapshot.index, snapshot.term, snapshot.data, snapshot.members};
   const auto begun = job_of(log.snapshot, log.entries);
   if (begun && begun->job_hash != job_hash(options.job))
     return other_job(options.state_dir, begun->job_hash, options.job);

@@ -20,7 +20,8 @@ Result<> write(RaftLog& log, const elastic::coordinator_command::Persist& order)
   }
   std::optional<RaftLogSnapshot> snapshot;
   if (order.snapshot)
-    snapshot = RaftLogSnapshot{order.snapshot->index, order.snapshot->term, order.snapshot->data};
+    snapshot = RaftLogSnapshot{order.snapshot->index, order.snapshot->term, order.snapshot->data,
+                               order.snapshot->members};
   return log.save(term, order.append, snapshot);
 }
 

@@ -7,6 +7,7 @@
 #include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/formats/raft_log_file.h"
+#include "core/wire/raft_members.h"
 
 namespace starling {
 
@@ -36,6 +37,7 @@ enum Kind : std::uint32_t {
   kLost = 4,      // what stood in a log before this file is not known
   kFloor = 5,     // it is known again: went to `index`, `term` at most
   kSnapshot = 6,  // the state after `index`, `term`; only the first such record of a file
+  kMembers = 7,   // the group: an entry, or directly after a snapshot, at its index, that there
 };
 
 struct Mark {
@@ -234,7 +236,8 @@ struct RaftLog::Loader {
     if (header.synced > offset || header.synced < sizeof(FileHeader)) {
       return corrupt(offset, "impossible sync mark");
     }
-    if (header.kind != kEntry && header.kind != kSnapshot && header.length != 0)
+    if (header.kind != kEntry && header.kind != kSnapshot && header.kind != kMembers &&
+        header.length != 0)
       return corrupt(offset, "unexpected payload");
     switch (header.kind) {
       case kTerm:
@@ -257,6 +260,8 @@ struct RaftLog::Loader {
         return ok();
       case kSnapshot:
         return apply_snapshot(offset, header);
+      case kMembers:
+        return apply_members(offset, header);
       default:
         return corrupt(offset, "unknown record kind " + std::to_string(header.kind));
     }
@@ -284,22 +289,42 @@ struct RaftLog::Loader {
     const auto payload = bytes.subspan(offset + sizeof(RecordHeader), header.length);
     log.base_index_ = header.index;
     log.base_term_ = header.term;
-    log.snapshot_ = {header.index, header.term,
-                     std::make_shared<const Bytes>(payload.begin(), payload.end())};
+    log.snapshot_ = {header.index,
+                     header.term,
+                     std::make_shared<const Bytes>(payload.begin(), payload.end()),
+                     {}};
+    return ok();
+  }
+
+  Result<> apply_members(std::uint64_t offset, const RecordHeader& header) const {
+    auto members = decode_members(bytes.subspan(offset + sizeof(RecordHeader), header.length));
+    if (!members) return corrupt(offset, members.error().text());
+    const bool of_snapshot = log.base_index_ != 0 && log.last_index() == log.base_index_ &&
+                             header.index == log.base_index_ && !log.snapshot_.members;
+    if (!of_snapshot) {
+      STARLING_TRY(add_entry(offset, header, {}));
+      log.entries_.back().members = std::move(members).value();
+      return ok();
+    }
+    log.snapshot_.members = std::move(members).value();
     return ok();
   }
 
   Result<> apply_entry(std::uint64_t offset, const RecordHeader& header) const {
     if (header.length > kEntryBytesMax) return corrupt(offset, "entry too large");
+    const auto payload = bytes.subspan(offset + sizeof(RecordHeader), header.length);
+    return add_entry(offset, header, Bytes(payload.begin(), payload.end()));
+  }
+
+  Result<> add_entry(std::uint64_t offset, const RecordHeader& header, Bytes data) const {
     if (header.index != log.last_index() + 1) return corrupt(offset, "entry out of order");
     const auto last =
         std::max<std::uint64_t>(log.terms_.empty() ? log.base_term_ : log.terms_.back(), 1);
     if (header.term < last || header.term > log.term_.term) {
       return corrupt(offset, "impossible term of an entry");
     }
-    const auto payload = bytes.subspan(offset + sizeof(RecordHeader), header.length);
     log.terms_.push_back(header.term);
-    log.entries_.push_back({header.index, header.term, Bytes(payload.begin(), payload.end())});
+    log.entries_.push_back({header.index, header.term, std::move(data), {}});
     return ok();
   }
 };
@@ -425,7 +450,10 @@ void RaftLog::put_entries(ByteWriter& batch, std::span<const RaftEntry> append) 
     STARLING_CHECK(e.term <= term_.term);
     STARLING_CHECK(e.data.size() <= kEntryBytesMax);
     terms_.push_back(e.term);
-    put_record(batch, kEntry, e.index, e.term, e.data);
+    if (e.members)
+      put_record(batch, kMembers, e.index, e.term, encode_members(*e.members));
+    else
+      put_record(batch, kEntry, e.index, e.term, e.data);
   }
 }
 
@@ -438,6 +466,8 @@ Result<> RaftLog::rewrite(const RaftLogSnapshot& snapshot, std::span<const RaftE
   ByteWriter batch;
   put_term(batch, RaftTerm{});
   put_record(batch, kSnapshot, snapshot.index, snapshot.term, *snapshot.data);
+  if (snapshot.members)
+    put_record(batch, kMembers, snapshot.index, snapshot.term, encode_members(*snapshot.members));
   base_index_ = snapshot.index;
   base_term_ = snapshot.term;
   terms_.clear();

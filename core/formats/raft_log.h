@@ -75,6 +75,7 @@ struct RaftLogSnapshot {
   std::uint64_t index = 0;  // 0: there is none
   std::uint64_t term = 0;
   std::shared_ptr<const Bytes> data;
+  std::optional<RaftMembers> members;  // of the group there; none: those that began it
 };
 
 class RaftLog {

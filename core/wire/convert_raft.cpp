@@ -1,6 +1,7 @@
 #include "core/base/check.h"
 #include "core/wire/convert.h"
 #include "core/wire/limits.h"
+#include "core/wire/raft_members.h"
 
 namespace starling::wire {
 namespace {
@@ -27,6 +28,10 @@ schema::RaftKind to_schema(RaftKind kind) {
       return schema::RaftKind::RECALL;
     case RaftKind::kRecallReply:
       return schema::RaftKind::RECALL_REPLY;
+    case RaftKind::kElect:
+      return schema::RaftKind::ELECT;
+    case RaftKind::kRemoved:
+      return schema::RaftKind::REMOVED;
   }
   STARLING_CHECK_MSG(false, "raft kind " << static_cast<int>(kind));
   return schema::RaftKind::UNSET;
@@ -54,6 +59,10 @@ RaftKind from_schema(Reading& r, schema::RaftKind kind) {
       return RaftKind::kRecall;
     case schema::RaftKind::RECALL_REPLY:
       return RaftKind::kRecallReply;
+    case schema::RaftKind::ELECT:
+      return RaftKind::kElect;
+    case schema::RaftKind::REMOVED:
+      return RaftKind::kRemoved;
     case schema::RaftKind::UNSET:
       break;
   }
@@ -161,6 +170,27 @@ JobEnded read_body(Reading& r, schema::JobEnded::Reader in) {
   return out;
 }
 
+void write_members(const RaftMembers& in, schema::RaftMembers::Builder out) {
+  STARLING_CHECK(is_group(in));
+  auto voters = out.initVoters(static_cast<unsigned>(in.voters.size()));
+  for (unsigned i = 0; i < voters.size(); ++i) voters.set(i, in.voters[i]);
+  out.setLearner(in.learner ? *in.learner + 1 : 0);
+  out.setLeaving(in.leaving ? *in.leaving + 1 : 0);
+  out.setNext(in.next);
+}
+
+RaftMembers read_members(Reading& r, schema::RaftMembers::Reader in) {
+  RaftMembers out;
+  const auto voters = in.getVoters();
+  out.voters.resize(r.bounded(voters, limits::kVoters, "raft members"));
+  for (unsigned i = 0; i < out.voters.size(); ++i) out.voters[i] = voters[i];
+  if (in.getLearner() != 0) out.learner = in.getLearner() - 1;
+  if (in.getLeaving() != 0) out.leaving = in.getLeaving() - 1;
+  out.next = in.getNext();
+  r.need(is_group(out), "raft members are no group");
+  return out;
+}
+
 }  // namespace
 
 void write(const RaftMessage& in, schema::RaftMessage::Builder out) {
@@ -184,6 +214,7 @@ void write(const RaftMessage& in, schema::RaftMessage::Builder out) {
     entries[i].setIndex(entry.index);
     entries[i].setTerm(entry.term);
     entries[i].setData({entry.data.data(), entry.data.size()});
+    if (entry.members) write_members(*entry.members, entries[i].initMembers());
   }
   STARLING_CHECK_MSG(bytes <= limits::kRaftMessageBytes, "bytes=" << bytes);
 }
@@ -210,6 +241,7 @@ void read(Reading& r, schema::RaftMessage::Reader in, RaftMessage& out) {
     entry.data.assign(data.begin(),
                       data.begin() + r.bounded(data, limits::kRaftEntryBytes, "raft entry"));
     bytes += entry.data.size();
+    if (entries[i].hasMembers()) entry.members = read_members(r, entries[i].getMembers());
   }
   r.need(bytes <= limits::kRaftMessageBytes, "raft message's entries have too many bytes");
 }

@@ -350,10 +350,20 @@ struct Seats {
 
 // ---- Raft -------------------------------------------------------------------------------------
 
+// RaftMembers is the group of coordinators from an entry of the log on.
+struct RaftMembers {
+  std::vector<std::uint32_t> voters;     // places, ascending; at least one
+  std::optional<std::uint32_t> learner;  // is sent the log, and votes once it has it
+  std::optional<std::uint32_t> leaving;  // a voter; is taken out when there is no learner
+  std::uint32_t next = 0;                // no place from here on was ever in the group
+  bool operator==(const RaftMembers&) const = default;
+};
+
 struct RaftEntry {
   std::uint64_t index = 0;
   std::uint64_t term = 0;
   Bytes data;  // an encoded Entry (below); empty = the no-op that begins a term
+  std::optional<RaftMembers> members;  // the entry changes the group, and has no data
   bool operator==(const RaftEntry&) const = default;
 };
 
@@ -368,6 +378,8 @@ enum class RaftKind : std::uint8_t {
   kSnapshotReply,
   kRecall,
   kRecallReply,
+  kElect,
+  kRemoved,
 };
 
 struct RaftMessage {

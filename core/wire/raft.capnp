@@ -33,12 +33,25 @@ enum RaftKind {
   recall @9;
   # "My term, and my last entry. Not granted: I have lost my log too."
   recallReply @10;
+  # Leader -> voter that has its whole log: "stand for election now", as the leader wants to leave.
+  elect @11;
+  # To one that asks for a vote and is no member any more: "the group went on without you."
+  removed @12;
+}
+
+# The group of coordinators from an entry on, by places. Place + 1 where 0 means none.
+struct RaftMembers {
+  voters @0 :List(UInt32);  # ascending
+  learner @1 :UInt32;       # place + 1
+  leaving @2 :UInt32;       # place + 1, of a voter
+  next @3 :UInt32;          # the lowest place that was never in the group
 }
 
 struct RaftEntry {
   index @0 :UInt64;
   term @1 :UInt64;
   data @2 :Data;  # a sealed Entry (core/wire/seal.h); empty = the no-op that begins a term
+  members @3 :RaftMembers;  # without voters = the entry does not change the group
 }
 
 # Coordinator -> coordinator.

@@ -20,6 +20,10 @@ constexpr std::uint64_t kRecallTold_ms =
 // A coordinator that knows that no member has a log answers for so long: others began after it.
 constexpr std::uint64_t kNoLog_ms = 3000;
 constexpr std::size_t kAskers = 256;  // remembered
+
+std::string name_of(std::uint32_t place) {
+  return "coordinator-" + std::to_string(place);
+}
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log,
@@ -219,6 +223,15 @@ void Coordinator::review_recall() {
     commands_.push_back(
         Fail{"as no coordinator of this group has a log; start each with --new if the "
              "group begins, or a new group from a checkpoint if their logs are lost"});
+    return;
+  }
+  if (recalled.changed) {
+    failed_ = true;
+    commands_.push_back(
+        Fail{"as its log is lost and the group of coordinators has changed since it began: nobody "
+             "can say what it has promised; start one in another place with --add, and take this "
+             "one out with --replace " +
+             name_of(config_.raft.self)});
     return;
   }
   if (recall_told_ms_ != 0 && now_ms_ - recall_told_ms_ < kRecallTold_ms) return;

@@ -7,6 +7,8 @@
 
 #include "core/base/check.h"
 #include "core/base/hash.h"
+#include "core/wire/limits.h"
+#include "core/wire/raft_members.h"
 
 namespace starling::elastic {
 
@@ -31,7 +33,7 @@ Raft::Raft(RaftConfig config, HardState hard_state, std::vector<RaftEntry> log,
       commit_(snapshot_.index),
       handed_out_(snapshot_.index) {
   STARLING_CHECK(config_.size >= 1);
-  STARLING_CHECK(config_.self < config_.size);
+  STARLING_CHECK(config_.size <= limits::kVoters && config_.self < limits::kSeats);
   STARLING_CHECK(config_.election_ms > 0);
   STARLING_CHECK(config_.batch_entries_max > 0);
   STARLING_CHECK((snapshot_.index == 0) == (snapshot_.data == nullptr));
@@ -45,8 +47,7 @@ Raft::Raft(RaftConfig config, HardState hard_state, std::vector<RaftEntry> log,
   STARLING_CHECK(term <= hard_.term);
   if (has(RaftBug::kWipedVotes)) hard_.lost = false;
   STARLING_CHECK(!hard_.lost || (last_index() == 0 && hard_.term == 0));
-  answers_.resize(config_.size);
-  asked_.resize(config_.size);
+  find_members();
   // Tries start at a random number, so that grants to an earlier life do not count for this one.
   try_ = mix64(config_.seed, config_.self) >> 1;
   durable_hard_ = hard_;
@@ -64,7 +65,7 @@ void Raft::tick(std::uint64_t now_ms) {
     reset_election_timer();
     if (hard_.lost) {
       ask_all();
-    } else if (config_.size == 1) {
+    } else if (votes() && members_.voters.size() == 1) {
       campaign();
     }
     return check_invariants();
@@ -81,6 +82,7 @@ void Raft::tick(std::uint64_t now_ms) {
   } else if (now_ms_ >= heartbeat_at_ms_) {
     heartbeat_at_ms_ = now_ms_ + config_.heartbeat_ms;
     send_appends(/*heartbeat=*/true);
+    review_change();
   }
   check_invariants();
 }
@@ -101,46 +103,50 @@ void Raft::reset_election_timer() {
 
 // Asks whether a vote would be won; changes neither term nor vote (pre-vote).
 void Raft::campaign() {
-  if (last_position() < hard_.floor) return reset_election_timer();  // it would not vote for itself
+  const bool own_vote = votes() && !removed_ && last_position() >= hard_.floor;
+  if (!own_vote) return reset_election_timer();
+  if (has(RaftBug::kRemovedStands)) return stand();
   role_ = RaftRole::kPreCandidate;
   lose_leader();
   peers_.clear();
-  votes_.assign(config_.size, false);
-  tried_ms_[++try_ % tried_ms_.size()] = now_ms_;
-  ++tries_;
-  reset_election_timer();
-  for (std::uint32_t to = 0; to < config_.size; ++to) {
-    if (to == config_.self) continue;
-    RaftMessage m{RaftKind::kPreVote, config_.self, to, hard_.term + 1};
-    m.last_index = last_index();
-    m.last_term = term_at(last_index());
-    m.round = try_;
-    messages_.push_back(std::move(m));
-  }
+  begin_try();
+  ask_for_votes(RaftKind::kPreVote, hard_.term + 1, /*asked_by_leader=*/false);
   count_vote(config_.self);
 }
 
-void Raft::stand() {
-  follow(hard_.term + 1, {});
-  role_ = RaftRole::kCandidate;
-  hard_.vote = config_.self;
-  votes_.assign(config_.size, false);
+void Raft::begin_try() {
+  votes_.clear();
+  tried_ms_[++try_ % tried_ms_.size()] = now_ms_;
+  ++tries_;
   reset_election_timer();
-  for (std::uint32_t to = 0; to < config_.size; ++to) {
-    if (to == config_.self) continue;
-    RaftMessage m{RaftKind::kVote, config_.self, to, hard_.term};
+}
+
+void Raft::ask_for_votes(RaftKind kind, std::uint64_t term, bool asked_by_leader) {
+  for_others([&](std::uint32_t to) {
+    if (!is_voter(to)) return;
+    RaftMessage m{kind, config_.self, to, term};
     m.last_index = last_index();
     m.last_term = term_at(last_index());
     m.round = try_;
+    m.granted = asked_by_leader;
     messages_.push_back(std::move(m));
-  }
+  });
+}
+
+void Raft::stand(bool asked_by_leader) {
+  follow(hard_.term + 1, {});
+  role_ = RaftRole::kCandidate;
+  hard_.vote = config_.self;
+  votes_.clear();
+  reset_election_timer();
+  ask_for_votes(RaftKind::kVote, hard_.term, asked_by_leader);
   // The own vote is counted in persisted().
   if (has(RaftBug::kSelfVoteEarly)) count_vote(config_.self);
 }
 
 void Raft::count_vote(std::uint32_t from) {
-  votes_[from] = true;
-  if (std::count(votes_.begin(), votes_.end(), true) < quorum()) return;
+  if (is_voter(from)) votes_.insert(from);
+  if (votes_.size() < quorum()) return;
   if (role_ == RaftRole::kPreCandidate) return stand();
   lead();
 }
@@ -152,7 +158,8 @@ void Raft::lead() {
   Peer unknown;
   unknown.next = own_first_;
   unknown.contact_ms = unknown.since_ms = now_ms_;
-  peers_.assign(config_.size, unknown);
+  for_others([&](std::uint32_t place) { peers_[place] = unknown; });
+  handing_over_ = false;
   heartbeat_at_ms_ = now_ms_ + config_.heartbeat_ms;
   // Commits what earlier terms left behind (8.4.2 of the paper: only own entries are counted).
   append_own({});
@@ -217,12 +224,18 @@ void Raft::receive(const RaftMessage& m) {
     case RaftKind::kRecallReply:
       on_recall_reply(m);
       break;
+    case RaftKind::kElect:
+      on_elect(m);
+      break;
+    case RaftKind::kRemoved:
+      on_removed(m);
+      break;
   }
   check_invariants();
 }
 
 bool Raft::well_formed(const RaftMessage& m) const {
-  if (m.to != config_.self || m.from >= config_.size || m.from == config_.self) return false;
+  if (m.to != config_.self || m.from >= limits::kSeats || m.from == config_.self) return false;
   if (m.term > kNumberMax || m.last_index > kNumberMax) return false;
   if (!is_request(m.kind)) return true;
   if (m.term == 0 || m.last_term > m.term) return false;
@@ -233,12 +246,14 @@ bool Raft::well_formed(const RaftMessage& m) const {
   for (const RaftEntry& e : m.entries) {
     if (e.index != ++index || e.term < term || e.term > m.term) return false;
     if (e.data.size() > config_.entry_bytes_max) return false;
+    if (e.members && (!e.data.empty() || !is_group(*e.members))) return false;
     term = e.term;
   }
   return true;
 }
 
 void Raft::on_pre_vote(const RaftMessage& m) {
+  if (is_removed(m.from)) return answer(m, RaftKind::kRemoved, hard_.term, false);
   const bool blocked = hears_leader() && leader_ != m.from;  // the leader may ask after a restart
   const bool granted = m.term > hard_.term && !blocked && up_to_date(m);
   answer(m, RaftKind::kPreVoteReply, granted ? m.term : hard_.term, granted);
@@ -258,8 +273,8 @@ void Raft::on_pre_vote_reply(const RaftMessage& m) {
 void Raft::on_vote(const RaftMessage& m) {
   if (m.term > hard_.term) {
     // A follower that hears its leader keeps it. A leader steps down: the candidate has won the
-    // pre-vote of a majority, hence of members that do not hear this leader.
-    const bool follows = role_ != RaftRole::kLeader && hears_leader();
+    // pre-vote of a majority, hence of members that do not hear this leader; or a leader has asked for it.
+    const bool follows = role_ != RaftRole::kLeader && hears_leader() && !m.granted;
     if (follows && leader_ != m.from) return;
     follow(m.term, {});
   }
@@ -332,7 +347,7 @@ void Raft::persisted() {
     hard_changed_ = true;
   }
   const bool vote_is_safe = durable_hard_.term == hard_.term && durable_hard_.vote == hard_.vote;
-  if (role_ == RaftRole::kCandidate && vote_is_safe && !votes_[config_.self]) {
+  if (role_ == RaftRole::kCandidate && vote_is_safe && !votes_.contains(config_.self)) {
     count_vote(config_.self);
   } else if (role_ == RaftRole::kLeader) {
     advance_commit();
@@ -347,7 +362,7 @@ bool Raft::leads_with_own_entry_committed() const {
 // ---- Questions --------------------------------------------------------------------------------
 
 std::uint32_t Raft::quorum() const {
-  const auto majority = config_.size / 2 + 1;
+  const auto majority = static_cast<std::uint32_t>(members_.voters.size()) / 2 + 1;
   return has(RaftBug::kQuorumTooSmall) ? std::max(majority - 1, 1u) : majority;
 }
 
@@ -369,9 +384,8 @@ bool Raft::in_quorum_contact() const {
 
 std::uint64_t Raft::contact_of_quorum_ms() const {
   std::vector<std::uint64_t> contacts;
-  for (std::uint32_t i = 0; i < config_.size; ++i) {
-    contacts.push_back(i == config_.self ? now_ms_ : peers_[i].contact_ms);
-  }
+  for (const std::uint32_t place : members_.voters)
+    contacts.push_back(place == config_.self ? now_ms_ : peers_.at(place).contact_ms);
   std::sort(contacts.begin(), contacts.end(), std::greater<>());
   return contacts[quorum() - 1];
 }
@@ -402,12 +416,14 @@ void Raft::check_invariants() const {
   STARLING_CHECK(log_.empty() || log_.front().index == snapshot_.index + 1);
   STARLING_CHECK(log_.empty() || log_.back().index == last_index());
   STARLING_CHECK(snapshot_.term <= term_at(last_index()));
+  STARLING_CHECK(is_group(members_) && members_index_ <= last_index());
   STARLING_CHECK(!hard_.lost || (role_ == RaftRole::kFollower && last_index() == 0));
   if (role_ == RaftRole::kLeader) {
     STARLING_CHECK(leader_ == config_.self && hard_.vote == config_.self);
-    STARLING_CHECK(last_index() >= own_first_ && peers_.size() == config_.size);
-    for (const Peer& peer : peers_)
-      STARLING_CHECK(peer.match < peer.next && peer.next <= last_index() + 1);
+    STARLING_CHECK(last_index() >= own_first_ && votes());
+    for (const auto& [place, peer] : peers_)
+      STARLING_CHECK(is_member(place) && peer.match < peer.next && peer.next <= last_index() + 1);
+    for_others([&](std::uint32_t place) { STARLING_CHECK(peers_.contains(place)); });
   } else {
     STARLING_CHECK(peers_.empty() && leader_ != config_.self);
   }

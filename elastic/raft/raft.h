@@ -1,9 +1,10 @@
 #pragma once
-// Raft for a fixed group of coordinators: election with pre-vote and check-quorum, replication,
-// commit, snapshots, and the return of a member that has lost its log. Pure: time arrives through
-// tick(), randomness as a seed, storage and network are the caller's. No membership changes.
-// Algorithm: Ongaro, "Consensus: Bridging Theory and Practice" (2014), chapter 3; snapshots 5;
-// pre-vote 9.6; check-quorum 6.2; recall: docs/decisions/016-a-wiped-coordinator-asks.md.
+// Raft for a group of coordinators: election with pre-vote and check-quorum, replication, commit,
+// snapshots, the return of a member that has lost its log, and members that are replaced. Pure:
+// time arrives through tick(), randomness as a seed, storage and network are the caller's.
+// Algorithm: Ongaro, "Consensus: Bridging Theory and Practice" (2014), chapter 3; members, one at a
+// time, 4; leadership handed over 3.10; snapshots 5; pre-vote 9.6; check-quorum 6.2; recall:
+// docs/decisions/016-a-wiped-coordinator-asks.md; places: docs/decisions/068-a-place-is-filled-once.md.
 //
 // Duties of the caller, in this order, while has_ready() after any call:
 //   1. take_ready(). Not again before duty 3.
@@ -26,7 +27,8 @@
 // Meaning of RaftMessage's fields here:
 //   kPreVote       term = asked (own + 1); last_index, last_term = own last entry; round = try
 //   kPreVoteReply  term = asked if granted, else own; round as asked
-//   kVote          term; last_index, last_term; round = try, which differs from life to life
+//   kVote          term; last_index, last_term; round = try, which differs from life to life;
+//                  granted = the leader has asked for this election
 //   kVoteReply     term; granted; round as asked
 //   kAppend        term; last_index, last_term = entry before `entries`; commit; round = leader's
 //                  clock when sent, ms
@@ -34,21 +36,26 @@
 //                  refused: last_index = refused `last_index`; match, last_term = an entry at or
 //                  below it from which to go on searching (never an acknowledgement)
 //   kSnapshot      term; last_index, last_term = entry up to which the state goes; commit = its
-//                  bytes; match = offset of the piece that is the data of the one entry; round
+//                  bytes; match = offset of the piece that is the data of the one entry, whose
+//                  members are the group there; round
 //   kSnapshotReply term; last_index as sent; match = bytes that are there; round as sent. Once all
 //                  are there, a kAppendReply comes in its place
 //   kRecall        round = this life of a member without its log
 //   kRecallReply   round as asked; granted: term, and last_term, last_index = own last entry, or
-//                  the floor if that is higher;
+//                  the floor if that is higher; match = entry that changed the group last, 0: none;
 //                  not granted: the sender has lost its log too
+//   kElect         term; the leader's, to a voter whose log is as long
+//   kRemoved       term; to one that asks for votes: a committed entry has taken it out
 
 #include <algorithm>
 #include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "core/base/result.h"
@@ -82,6 +89,16 @@ struct RaftSnapshot {
   std::uint64_t index = 0;  // 0: there is none
   std::uint64_t term = 0;
   std::shared_ptr<const Bytes> data;
+  std::optional<RaftMembers> members;  // of the group there; none: those that began it
+};
+
+// RaftChange is what an operator asks of the group. A place is given out once: a member that was taken out never comes
+// back, since a process that still runs under its name could vote beside the new one.
+struct RaftChange {
+  // A place that was never in the group: it is sent the log, and votes when it has it. The one that was being added
+  // before, and has not got so far, is given up.
+  std::optional<std::uint32_t> add;
+  std::optional<std::uint32_t> remove;  // a member, once the added one votes
 };
 
 // Faults that tests plant; the shipped build has no branch for them (elastic/planted.h).
@@ -101,11 +118,15 @@ enum class RaftBug : std::uint8_t {
   kWipedVotes,           // takes an empty log for that of a first life
   kNoFloor,              // votes by its own log alone after it was lost
   kImpatient,            // waits no longer than T, however late the others are
+  kChangesAtOnce,        // changes the group again before the change before is committed
+  kVotesUnread,          // lets an added member vote before it has the log
+  kRemovedStands,        // stands without a pre-vote when it hears no leader
+  kRecallsChanged,       // repairs a lost log in a group whose members have changed
 };
 
 struct RaftConfig {
   std::uint32_t self = 0;
-  std::uint32_t size = 1;              // members 0 .. size-1
+  std::uint32_t size = 1;              // places 0 .. size-1 begin the group; `self` may come later
   std::uint64_t election_ms = 150;     // T: timeouts are drawn from [T, 2T); see patience_ms()
   std::uint64_t heartbeat_ms = 50;     // < T
   std::uint64_t seed = 0;              // differs from member to member, and from life to life
@@ -134,7 +155,8 @@ struct Ready {
 struct Recalled {
   std::uint32_t answers = 0;  // of size - 1
   std::uint32_t whole = 0;    // of them, from members that have their log
-  std::uint32_t lost = 0;     // members that have none, by their answer or as they ask themselves
+  bool changed = false;    // the group has: nobody knows of whom to ask; this member stays silent
+  std::uint32_t lost = 0;  // members that have none, by their answer or as they ask themselves
 };
 
 // A Raft is one member. A value: copies are independent.
@@ -162,6 +184,17 @@ class Raft {
   // After an error nothing has changed.
   Result<std::uint64_t> propose(Bytes data);
 
+  // Begins a change of the group, which whoever leads carries through, one member at a time. Ok if
+  // the group has it already, or is at it.
+  // Errors: kUnavailable  not the leader, or another change is under way
+  //         kBadInput     a place that was in the group before or that no group can have; not a
+  //                       member to remove, or the last one; too many members
+  Result<> propose_change(const RaftChange& change);
+
+  // As leader, hands leadership to a voter whose log is as long, as soon as there is one; as any
+  // other, nothing. An own wish ends with the leadership.
+  void hand_over() { handing_over_ = role_ == RaftRole::kLeader; }
+
   Ready take_ready();
   bool has_ready() const;  // take_ready() would not be empty
   void persisted();
@@ -181,6 +214,11 @@ class Raft {
   // Entry i is log()[i - snapshot().index - 1].
   const std::vector<RaftEntry>& log() const { return log_; }
   std::size_t log_bytes() const { return log_bytes_; }  // data of its entries
+  // The group by the newest entry of the log that says so, committed or not.
+  const RaftMembers& members() const { return members_; }
+  bool votes() const { return is_voter(config_.self); }
+  // Another member has said that this one was taken out.
+  bool removed() const { return removed_; }
   // Whether the log has all that it ever acknowledged, as far as is known: if lost, it is repaired.
   bool whole() const { return !hard_.lost && hard_.floor == LogPosition{}; }
   Recalled recalled() const;
@@ -219,9 +257,11 @@ class Raft {
     std::uint64_t term = 0;
     std::uint64_t total = 0;
     Bytes data;
+    std::optional<RaftMembers> members;
   };
   struct Answer {  // to a recall
     bool whole = false;
+    bool changed = false;  // the group
     std::uint64_t term = 0;
     LogPosition last;
   };
@@ -237,15 +277,25 @@ class Raft {
   void on_snapshot_reply(const RaftMessage& m);
   void on_recall(const RaftMessage& m);
   void on_recall_reply(const RaftMessage& m);
+  void on_elect(const RaftMessage& m);
+  void on_removed(const RaftMessage& m);
 
   void campaign();
-  void stand();
+  void begin_try();
+  void ask_for_votes(RaftKind kind, std::uint64_t term, bool asked_by_leader);
+  void stand(bool asked_by_leader = false);
   void lead();
   void follow(std::uint64_t term, std::optional<std::uint32_t> leader);
   void count_vote(std::uint32_t from);
   void advance_commit();
   void send_append(std::uint32_t to, bool with_entries);
   void send_snapshot(std::uint32_t to);
+  void find_members();
+  std::optional<RaftMembers> members_at(std::uint64_t index) const;
+  void append_members(RaftMembers members);
+  bool may_change() const;
+  void review_change();
+  void review_hand_over();
   bool hears(const RaftMessage& from_leader);
   Peer* answering(const RaftMessage& reply);
   void install(Incoming incoming);
@@ -276,6 +326,11 @@ class Raft {
   std::uint64_t term_at(std::uint64_t index) const;
   std::uint64_t search_back(std::uint64_t index, std::uint64_t term) const;
   std::uint32_t quorum() const;
+  bool is_voter(std::uint32_t place) const;
+  bool is_member(std::uint32_t place) const { return is_voter(place) || members_.learner == place; }
+  bool is_removed(std::uint32_t place) const;
+  template <class Visit>
+  void for_others(Visit visit) const;
   bool has(RaftBug bug) const { return kBreakable && config_.bug == bug; }
 
   RaftConfig config_;
@@ -284,18 +339,23 @@ class Raft {
   RaftSnapshot snapshot_;
   std::vector<RaftEntry> log_;  // after the snapshot
   std::size_t log_bytes_ = 0;
+  RaftMembers members_;              // as the entry at members_index_ has it
+  std::uint64_t members_index_ = 0;  // 0: the group as it began
   std::uint64_t commit_ = 0;
   std::uint64_t handed_out_ = 0;  // <= commit_
   std::uint64_t durable_ = 0;     // own copies up to here are synced
 
   RaftRole role_ = RaftRole::kFollower;
   std::optional<std::uint32_t> leader_;
-  std::vector<bool> votes_;                     // (pre-)grants of this try
-  std::uint64_t try_ = 0;                       // counts pre-vote tries of this life
-  std::vector<std::optional<Answer>> answers_;  // while lost
-  std::vector<bool> asked_;                     // while lost: members that ask, so lost their log
+  std::set<std::uint32_t> votes_;            // (pre-)grants of this try
+  std::uint64_t try_ = 0;                    // counts pre-vote tries of this life
+  std::map<std::uint32_t, Answer> answers_;  // while lost
+  std::set<std::uint32_t> asked_;            // while lost: members that ask, so lost their log
   std::optional<Incoming> incoming_;
-  std::vector<Peer> peers_;      // as leader; [self] unused
+  std::map<std::uint32_t, Peer> peers_;  // as leader; of all other members
+  bool handing_over_ = false;            // as leader
+  std::uint64_t elect_at_ms_ = 0;        // the next time that it asks a voter to stand
+  bool removed_ = false;
   std::uint64_t own_first_ = 0;  // as leader: index of the term's no-op
 
   bool started_ = false;
@@ -323,5 +383,13 @@ class Raft {
   std::uint64_t saving_to_ = 0;  // last index covered by the Ready that is being saved
   HardState durable_hard_;
 };
+
+// Visits the places of all other members: those that are sent the log.
+template <class Visit>
+void Raft::for_others(Visit visit) const {
+  for (const std::uint32_t place : members_.voters)
+    if (place != config_.self) visit(place);
+  if (members_.learner && *members_.learner != config_.self) visit(*members_.learner);
+}
 
 }  // namespace starling::elastic

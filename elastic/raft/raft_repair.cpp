@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/wire/raft_members.h"
 #include "elastic/raft/raft.h"
 
 // Brings members back that the log alone cannot help: snapshots for one that is far behind, and the
@@ -18,7 +19,7 @@ void Raft::compact(Bytes data) {
   if (restored_ || handed_out_ == snapshot_.index) return;
   if (config_.bug == RaftBug::kNone) STARLING_CHECK(durable_ >= handed_out_);
   RaftSnapshot next{handed_out_, term_at(handed_out_),
-                    std::make_shared<const Bytes>(std::move(data))};
+                    std::make_shared<const Bytes>(std::move(data)), members_at(handed_out_)};
   drop_log_to(next.index);
   snapshot_ = std::move(next);
   snapshot_changed_ = true;
@@ -34,7 +35,7 @@ void Raft::drop_log_to(std::uint64_t index) {
 
 // The snapshot is also the leader's heartbeat for such a peer, so it is sent again and again.
 void Raft::send_snapshot(std::uint32_t to) {
-  Peer& peer = peers_[to];
+  Peer& peer = peers_.at(to);
   if (peer.snapshot_index != snapshot_.index) {
     peer.snapshot_index = snapshot_.index;
     peer.snapshot_bytes = 0;
@@ -49,8 +50,9 @@ void Raft::send_snapshot(std::uint32_t to) {
   m.commit = all.size();
   m.match = from;
   m.round = now_ms_;
-  m.entries.push_back(
-      {snapshot_.index, snapshot_.term, Bytes(begin, begin + static_cast<std::ptrdiff_t>(count))});
+  m.entries.push_back({snapshot_.index, snapshot_.term,
+                       Bytes(begin, begin + static_cast<std::ptrdiff_t>(count)),
+                       snapshot_.members});
   peer.awaiting = true;
   peer.sent_ms = now_ms_;
   messages_.push_back(std::move(m));
@@ -60,6 +62,7 @@ bool Raft::piece_well_formed(const RaftMessage& m) const {
   if (m.last_index == 0 || m.entries.size() != 1) return false;
   if (m.entries[0].index != m.last_index || m.entries[0].term != m.last_term) return false;
   if (m.commit == 0 || m.commit > config_.snapshot_bytes_max) return false;
+  if (m.entries[0].members && !is_group(*m.entries[0].members)) return false;
   return m.match <= m.commit && m.entries[0].data.size() <= m.commit - m.match;
 }
 
@@ -74,7 +77,8 @@ void Raft::on_snapshot(const RaftMessage& m) {
   const bool goes_on = incoming_ && incoming_->of_term == m.term &&
                        incoming_->index == m.last_index && incoming_->term == m.last_term &&
                        incoming_->total == m.commit;
-  if (!goes_on) incoming_ = Incoming{m.term, m.last_index, m.last_term, m.commit, {}};
+  if (!goes_on)
+    incoming_ = Incoming{m.term, m.last_index, m.last_term, m.commit, {}, m.entries[0].members};
   Bytes& data = incoming_->data;
   const Bytes& piece = m.entries[0].data;
   if (m.match == data.size()) data.insert(data.end(), piece.begin(), piece.end());
@@ -100,7 +104,9 @@ void Raft::install(Incoming incoming) {
     log_bytes_ = 0;
   }
   snapshot_ = {incoming.index, incoming.term,
-               std::make_shared<const Bytes>(std::move(incoming.data))};
+               std::make_shared<const Bytes>(std::move(incoming.data)),
+               std::move(incoming.members)};
+  find_members();
   snapshot_changed_ = restored_ = true;
   commit_ = handed_out_ = snapshot_.index;
   durable_ = std::min(durable_, last_index());
@@ -136,12 +142,17 @@ void Raft::on_snapshot_reply(const RaftMessage& m) {
 //     vote names the life that asked).
 // With a majority of the group among the former, this member goes on in the highest of these terms,
 // with its vote in it spent, and with that highest position as its floor: it votes for no candidate
-// with less, and is none itself, before its own log goes that far.
+// with less, and is none itself, before its own log goes that far. All this rests on who `every other
+// one` is, so it is for a group with the members that began it: in one that has changed, such a
+// member stays silent, and is replaced.
 
 void Raft::ask_all() {
   reset_election_timer();
   for (std::uint32_t to = 0; to < config_.size; ++to) {
-    if (to == config_.self || (answers_[to] && answers_[to]->whole)) continue;
+    const auto known = answers_.find(to);
+    // An entry that changed the group may be replaced before it is committed.
+    const bool settled = known != answers_.end() && known->second.whole && !known->second.changed;
+    if (to == config_.self || settled) continue;
     RaftMessage m{RaftKind::kRecall, config_.self, to, /*term=*/0};
     m.round = try_;
     messages_.push_back(std::move(m));
@@ -153,10 +164,12 @@ void Raft::on_recall(const RaftMessage& m) {
   const LogPosition last = promised_position();
   messages_.back().last_index = last.index;
   messages_.back().last_term = last.term;
-  if (hard_.lost) asked_[m.from] = true;
-  if (role_ != RaftRole::kLeader) return;
+  messages_.back().match = members_index_;
+  if (hard_.lost) asked_.insert(m.from);
+  const auto asks = peers_.find(m.from);
+  if (asks == peers_.end()) return;
   // The peer no longer has what its earlier life acknowledged.
-  Peer& peer = peers_[m.from];
+  Peer& peer = asks->second;
   Peer unknown;
   unknown.next = last_index() + 1;
   unknown.contact_ms = peer.contact_ms;
@@ -165,19 +178,22 @@ void Raft::on_recall(const RaftMessage& m) {
 }
 
 void Raft::on_recall_reply(const RaftMessage& m) {
-  if (!hard_.lost || m.round != try_ || m.last_term > m.term) return;
-  if (answers_[m.from] && answers_[m.from]->whole) return;
-  answers_[m.from] = Answer{m.granted, m.term, {m.last_term, m.last_index}};
+  if (!hard_.lost || m.round != try_ || m.last_term > m.term || m.from >= config_.size) return;
+  const bool changed = m.granted && m.match != 0 && !has(RaftBug::kRecallsChanged);
+  const auto known = answers_.find(m.from);
+  if (known != answers_.end() && known->second.whole && !known->second.changed) return;
+  answers_[m.from] = Answer{m.granted, changed, m.term, {m.last_term, m.last_index}};
   const Recalled recalled = this->recalled();
+  if (recalled.changed) return;
   if (recalled.answers == config_.size - 1 && recalled.whole >= quorum()) know_promises();
 }
 
 void Raft::know_promises() {
   HardState known;
-  for (const auto& answer : answers_) {
-    if (!answer || !answer->whole) continue;
-    known.term = std::max(known.term, answer->term);
-    known.floor = std::max(known.floor, answer->last);
+  for (const auto& [from, answer] : answers_) {
+    if (!answer.whole) continue;
+    known.term = std::max(known.term, answer.term);
+    known.floor = std::max(known.floor, answer.last);
   }
   if (known.term != 0) known.vote = config_.self;  // spent: it is no candidate of that term
   hard_ = known;
@@ -188,11 +204,13 @@ void Raft::know_promises() {
 Recalled Raft::recalled() const {
   Recalled recalled;
   for (std::uint32_t from = 0; from < config_.size; ++from) {
-    const auto& answer = answers_[from];
-    if (answer) ++recalled.answers;
-    if (answer && answer->whole)
+    const auto answer = answers_.find(from);
+    const bool answered = answer != answers_.end();
+    if (answered) ++recalled.answers;
+    if (answered && answer->second.changed) recalled.changed = true;
+    if (answered && answer->second.whole)
       ++recalled.whole;
-    else if (answer || asked_[from])
+    else if (answered || asked_.contains(from))
       ++recalled.lost;
   }
   return recalled;

@@ -77,6 +77,8 @@ void Raft::on_append_reply(const RaftMessage& m) {
     peer.next = std::max(peer.next, peer.match + 1);
     advance_commit();
   }
+  review_change();
+  if (!peers_.contains(m.from)) return;  // it was taken out
   if (!peer.awaiting && peer.next <= last_index()) {
     send_append(m.from, /*with_entries=*/true);
   } else if (peer.match > verified && commit_ == committed && commit_ > verified) {
@@ -88,7 +90,7 @@ void Raft::on_append_reply(const RaftMessage& m) {
 // A refusal counts as contact only if it brings the peer's log nearer to ours: a leader that all
 // peers refuse for ever must not lead on.
 void Raft::on_append_refused(const RaftMessage& m) {
-  Peer& peer = peers_[m.from];
+  Peer& peer = peers_.at(m.from);
   if (has(RaftBug::kMatchFromReject)) {
     peer.match = std::max(peer.match, std::min(m.match, last_index()));
     advance_commit();
@@ -113,11 +115,12 @@ Raft::Peer* Raft::answering(const RaftMessage& m) {
     return nullptr;
   }
   if (m.term != hard_.term || role_ != RaftRole::kLeader) return nullptr;
-  Peer& peer = peers_[m.from];
-  const bool of_this_life = m.round >= peer.since_ms && m.round <= now_ms_;
+  const auto peer = peers_.find(m.from);
+  if (peer == peers_.end()) return nullptr;  // it was taken out
+  const bool of_this_life = m.round >= peer->second.since_ms && m.round <= now_ms_;
   if (!of_this_life) return nullptr;
   note_late(now_ms_ - m.round);
-  return &peer;
+  return &peer->second;
 }
 
 // ---- Replication ------------------------------------------------------------------------------
@@ -149,16 +152,15 @@ void Raft::append_own(Bytes data) {
 // A heartbeat goes to all peers, with entries only if none are under way; otherwise only those get
 // one that lack entries and wait for no answer.
 void Raft::send_appends(bool heartbeat) {
-  for (std::uint32_t to = 0; to < config_.size; ++to) {
-    if (to == config_.self) continue;
-    const Peer& peer = peers_[to];
+  for_others([&](std::uint32_t to) {
+    const Peer& peer = peers_.at(to);
     const bool lacks = peer.next <= last_index() && !peer.awaiting;
     if (heartbeat || lacks) send_append(to, /*with_entries=*/lacks);
-  }
+  });
 }
 
 void Raft::send_append(std::uint32_t to, bool with_entries) {
-  Peer& peer = peers_[to];
+  Peer& peer = peers_.at(to);
   if (peer.next <= snapshot_.index) return send_snapshot(to);
   RaftMessage m{RaftKind::kAppend, config_.self, to, hard_.term};
   m.last_index = peer.next - 1;
@@ -182,9 +184,9 @@ void Raft::send_append(std::uint32_t to, bool with_entries) {
 
 void Raft::advance_commit() {
   std::vector<std::uint64_t> copies;
-  for (std::uint32_t i = 0; i < config_.size; ++i) {
+  for (const std::uint32_t place : members_.voters) {
     const auto own = has(RaftBug::kSelfAckEarly) ? last_index() : durable_;
-    copies.push_back(i == config_.self ? own : peers_[i].match);
+    copies.push_back(place == config_.self ? own : peers_.at(place).match);
   }
   std::sort(copies.begin(), copies.end(), std::greater<>());
   const auto index = copies[quorum() - 1];
@@ -200,6 +202,7 @@ void Raft::store(const std::vector<RaftEntry>& entries) {
   if (entries.front().index <= last_index()) truncate_from(entries.front().index);
   log_.insert(log_.end(), entries.begin(), entries.end());
   for (const RaftEntry& e : entries) log_bytes_ += e.data.size();
+  find_members();
 }
 
 void Raft::truncate_from(std::uint64_t index) {
@@ -207,6 +210,7 @@ void Raft::truncate_from(std::uint64_t index) {
   if (index > last_index()) return;
   for (auto i = index; i <= last_index(); ++i) log_bytes_ -= entry(i).data.size();
   log_.resize(index - snapshot_.index - 1);
+  if (members_index_ >= index) find_members();
   durable_ = std::min(durable_, index - 1);
   saving_to_ = std::min(saving_to_, index - 1);
   unsaved_from_ = std::min(unsaved_from_, index);

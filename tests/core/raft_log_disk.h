@@ -129,6 +129,7 @@ struct State {
   std::vector<RaftEntry> entries;  // after the snapshot
   std::uint64_t snapshot_index = 0, snapshot_term = 0;
   Bytes snapshot;
+  std::optional<RaftMembers> members;  // of the snapshot
   bool operator==(const State&) const = default;
   std::uint64_t last_index() const { return snapshot_index + entries.size(); }
 };
@@ -139,6 +140,7 @@ inline State state_of(RaftLog& log) {
   state.snapshot_index = snapshot.index;
   state.snapshot_term = snapshot.term;
   if (snapshot.data) state.snapshot = *snapshot.data;
+  state.members = snapshot.members;
   return state;
 }
 
@@ -160,6 +162,7 @@ inline State after(State state, const Save& save) {
     state.snapshot_index = save.snapshot->index;
     state.snapshot_term = save.snapshot->term;
     state.snapshot = *save.snapshot->data;
+    state.members = save.snapshot->members;
   } else if (!save.append.empty()) {
     state.entries.resize(save.append.front().index - state.snapshot_index - 1);
   }

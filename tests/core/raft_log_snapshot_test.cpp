@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "core/wire/raft_members.h"
 #include "tests/core/raft_log_disk.h"
 
 namespace starling {
@@ -38,6 +39,52 @@ TEST_CASE("raft log: a snapshot takes the place of the entries up to it") {
     REQUIRE_MESSAGE(log, (log ? "" : log.error().text()));
     CHECK(log.value().last_index() == model.last_index());
     CHECK(state_of(log.value()) == model);
+  }
+}
+
+// Goal: the group comes back as it was, as an entry, as one that was cut, and with a snapshot.
+TEST_CASE("raft log: the members of the group come back") {
+  const auto group = [](std::uint64_t index, std::uint64_t term, RaftMembers members) {
+    return RaftEntry{index, term, {}, std::move(members)};
+  };
+  const RaftMembers three{{0, 1, 2}, 3, 1, 4}, four{{0, 1, 2, 3}, {}, 1, 4},
+      left{{0, 2, 3}, {}, {}, 4};
+  RaftLogSnapshot changed = snapshot(3, 2, 100);
+  changed.members = left;
+  const std::vector<Save> saves = {
+      {RaftTerm{2, 1}, {entry(1, 1, 30), group(2, 2, three), group(3, 2, four)}},
+      {{}, {group(3, 2, left)}},
+      {{}, {group(4, 2, three)}, changed},
+      {{}, {entry(5, 2, 9)}},
+      {{}, {group(6, 2, left)}, snapshot(5, 2, 10)},
+  };
+  Disk disk;
+  State model;
+  for (const Save& save : saves) {
+    {
+      auto log = open(disk);
+      REQUIRE(log);
+      CHECK(log.value().save(save.term, save.append, save.snapshot));
+    }
+    model = after(model, save);
+    auto log = open(disk);
+    REQUIRE_MESSAGE(log, (log ? "" : log.error().text()));
+    CHECK(state_of(log.value()) == model);
+  }
+}
+
+TEST_CASE("raft log: bytes that are no group are refused") {
+  const RaftMembers group{{0, 2}, 3, 2, 4};
+  const Bytes whole = encode_members(group);
+  CHECK(decode_members(whole).value() == group);
+  for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
+    const auto cut = decode_members(ByteView(whole).first(bytes));
+    if (cut) CHECK(is_group(cut.value()));
+  }
+  for (const auto& [word, value] : {std::pair(0, 3), {0, 65}, {1, 3}, {2, 2}, {3, 2}, {3, 7}}) {
+    Bytes bad = whole;
+    bad[static_cast<std::size_t>(4 * word)] = static_cast<std::uint8_t>(value);
+    CHECK(!decode_members(bad));
   }
 }
 

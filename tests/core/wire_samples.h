@@ -57,7 +57,8 @@ SAMPLE_FIELDS(Noted, a)
 SAMPLE_FIELDS(LeaderHint, a, b, c)
 SAMPLE_FIELDS(Seat, a, b)
 SAMPLE_FIELDS(Seats, a)
-SAMPLE_FIELDS(RaftEntry, a, b, c)
+SAMPLE_FIELDS(RaftMembers, a, b, c, d)
+SAMPLE_FIELDS(RaftEntry, a, b, c, d)
 SAMPLE_FIELDS(RaftMessage, a, b, c, d, e, f, g, h, i, j, k)
 SAMPLE_FIELDS(SegmentDigest, a, b)
 SAMPLE_FIELDS(Shard, a, b, c)
@@ -270,7 +271,15 @@ class Maker {
   }
   void fill(PlanKind& kind) { kind = static_cast<PlanKind>(1 + below(3)); }
   void fill(BeginAt& begin) { begin = static_cast<BeginAt>(1 + below(3)); }
-  void fill(RaftKind& kind) { kind = static_cast<RaftKind>(1 + below(10)); }
+  void fill(RaftKind& kind) { kind = static_cast<RaftKind>(1 + below(12)); }
+  void fill(RaftMembers& members) {
+    members = {};
+    for (auto n = 1 + below(limits::kVoters); n > 0; --n)
+      members.voters.push_back(members.next += static_cast<std::uint32_t>(1 + below(3)));
+    members.learner = ++members.next;
+    ++members.next;
+    if (below(2) != 0) members.leaving = members.voters.back();
+  }
   void fill(std::string& s) {
     s.resize(below(12));
     for (auto& c : s) c = static_cast<char>(below(256));

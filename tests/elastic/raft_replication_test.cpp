@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "core/wire/limits.h"
 #include "tests/elastic/raft_group.h"
 
 namespace starling::elastic {
@@ -284,7 +285,7 @@ TEST_CASE("raft: malformed messages have no effect") {
   const std::vector<std::function<void(RaftMessage&)>> damages{
       [](RaftMessage& m) { m.to = 1; },
       [](RaftMessage& m) { m.from = 0; },
-      [](RaftMessage& m) { m.from = 3; },
+      [](RaftMessage& m) { m.from = limits::kSeats; },
       [](RaftMessage& m) { m.kind = static_cast<RaftKind>(77); },
       [](RaftMessage& m) { m.term = 0; },
       [](RaftMessage& m) { m.term = ~0ull; },

@@ -1,6 +1,6 @@
 // Raft under random schedules: a group of members with disks and a network that loses, doubles and
 // reorders; crashes that lose what was not synced; partitions. Judged from outside, after each
-// event, by checks that do not call the code under test. Rules I1-I12, I20 as in the comments.
+// event, by checks that do not call the code under test. Rules I1-I12, I20, M1-M5 as in the comments.
 //
 // STARLING_SIM_SEED=n runs that schedule alone; STARLING_SIM_RUNS=n sets their number.
 
@@ -27,7 +27,7 @@ TEST_CASE("raft: random schedules keep every rule and end in agreement") {
   std::uint64_t events = 0;
   std::uint64_t committed = 0;
   std::uint64_t leaders = 0;
-  std::uint64_t crashes = 0, wipes = 0, restores = 0;
+  std::uint64_t crashes = 0, wipes = 0, restores = 0, changes = 0, hand_overs = 0;
   for (auto seed = first; seed < first + runs; ++seed) {
     RaftWorld world(seed, RaftBug::kNone);
     world.run();
@@ -39,17 +39,22 @@ TEST_CASE("raft: random schedules keep every rule and end in agreement") {
     crashes += world.crash_count();
     wipes += world.wipe_count();
     restores += world.restore_count();
+    changes += world.change_count();
+    hand_overs += world.hand_over_count();
   }
   MESSAGE(runs << " schedules, " << events << " events, " << committed << " entries committed, "
                << leaders << " leaders, " << crashes << " crashes, " << wipes << " wiped folders, "
-               << restores << " snapshots restored");
+               << restores << " snapshots restored, " << changes << " changes of groups, "
+               << hand_overs << " leaders that hand over");
   if (only) return;
   // The schedules must reach what they are for.
   CHECK(committed > 20 * runs);
   CHECK(leaders > 2 * runs);  // few more than faults, as members wait for one that is late
   CHECK(crashes > runs);
-  CHECK(wipes > runs / 4);
+  CHECK(wipes > runs / 5);
   CHECK(restores > runs / 4);
+  CHECK(changes > runs);
+  CHECK(hand_overs > runs / 10);
 }
 
 // Goal: schedules beyond those above that once failed hold.
@@ -96,6 +101,9 @@ TEST_CASE("raft: every planted fault is found by the random schedules") {
       {"leads on without its group", RaftBug::kNoCheckQuorum, 1000},
       {"a wiped member votes", RaftBug::kWipedVotes, 1000},
       {"a wiped member votes by its own log", RaftBug::kNoFloor, 3000},
+      {"changes the group twice at once", RaftBug::kChangesAtOnce, 3000},
+      {"a new member votes before it has the log", RaftBug::kVotesUnread, 100},
+      {"a removed member stands without being asked for", RaftBug::kRemovedStands, 1000},
   };
   for (const Case& c : cases) {
     CAPTURE(c.name);

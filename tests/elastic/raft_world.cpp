@@ -14,7 +14,8 @@ constexpr std::uint64_t kFaultsUntil = 40 * kElection;
 // Each class of fault is off in half of the schedules (swarm): faults can hide each other.
 RaftWorld::RaftWorld(std::uint64_t seed, RaftBug bug) : seed_(mix64(seed)), bug_(bug) {
   constexpr std::uint32_t kSizes[] = {1, 2, 3, 3, 3, 3, 4, 5, 5, 5};
-  members_.resize(kSizes[random(10)]);
+  founders_ = kSizes[random(10)];
+  members_.resize(founders_);
   const auto draw = [&](std::uint64_t most) { return chance(50) ? 0 : 1 + random(most); };
   loss_percent_ = draw(30);
   double_percent_ = draw(50);
@@ -24,7 +25,8 @@ RaftWorld::RaftWorld(std::uint64_t seed, RaftBug bug) : seed_(mix64(seed)), bug_
   pause_percent_ = draw(20);
   wipe_percent_ = draw(60);
   compact_percent_ = draw(30);
-  config_.size = static_cast<std::uint32_t>(members_.size());
+  change_percent_ = draw(80);
+  config_.size = founders_;
   config_.election_ms = kElection;
   config_.heartbeat_ms = 20 + random(30);
   config_.batch_entries_max = 1 + random(4);
@@ -38,6 +40,7 @@ RaftWorld::RaftWorld(std::uint64_t seed, RaftBug bug) : seed_(mix64(seed)), bug_
   }
   push(10, What::kFault, 0);
   push(10, What::kPropose, 0);
+  if (change_percent_ > 0) push(kElection, What::kChange, 0);
   push(kFaultsUntil, What::kHeal, 0);
 }
 
@@ -58,8 +61,11 @@ void RaftWorld::run() {
 // `committed`: how much was, ten timeouts ago. One that is being sent a snapshot is a while behind.
 void RaftWorld::check_agreement(std::size_t committed) {
   std::uint32_t leading = 0;
-  for (std::uint32_t i = 0; i < members_.size(); ++i) {
+  const auto now = voters();
+  for (const std::uint32_t i : now) {
     const Member& m = members_[i];
+    // A group that has changed goes on without the ones that it has lost, until they are taken out.
+    if (m.gone || (changed() && m.disk.hard.lost)) continue;
     if (!m.raft) return fail("L1: member did not come back", i);
     if (m.raft->role() == RaftRole::kLeader) {
       ++leading;
@@ -69,6 +75,15 @@ void RaftWorld::check_agreement(std::size_t committed) {
     if (!m.raft->whole()) fail("L1: a lost log is not repaired", i);
   }
   if (leading != 1) fail("L1: not one leader", leading);
+  for (std::uint32_t i = 0; i < members_.size(); ++i) {
+    const bool leads = members_[i].raft && members_[i].raft->role() == RaftRole::kLeader;
+    if (leads && std::find(now.begin(), now.end(), i) == now.end())
+      fail("M3: leads without being a member", i);
+  }
+  if (joiner_ && std::find(now.begin(), now.end(), *joiner_) == now.end())
+    fail("M4: asks and does not become a member", *joiner_);
+  if (replaced_ && std::find(now.begin(), now.end(), *replaced_) != now.end())
+    fail("M4: a member that is to leave stays", *replaced_);
 }
 
 void RaftWorld::fail(const std::string& rule, std::uint32_t member) {
@@ -105,8 +120,12 @@ void RaftWorld::handle(const Event& event) {
       return fault();
     case What::kPropose:
       return propose();
+    case What::kChange:
+      return change();
+    case What::kAsk:
+      return change_at(i);
     case What::kRestart:
-      if (!members_[i].raft) start(i);
+      if (!members_[i].raft && !members_[i].gone) start(i);
       return;
     default:
       break;
@@ -141,6 +160,7 @@ void RaftWorld::start(std::uint32_t i) {
   m.hard = m.disk.hard;
   m.log = m.disk.log;
   m.commit = m.applied = m.disk.snapshot.index;
+  m.group = m.raft->members();
   m.was_lost = m.raft->hard_state().lost;
   m.acked = {};
   m.heard.reset();
@@ -160,21 +180,10 @@ void RaftWorld::crash(std::uint32_t i) {
   push(now_ + 1 + random(5 * kElection), What::kRestart, i);
 }
 
-// More than a minority without their logs at a time: nobody could know what was promised.
-bool RaftWorld::may_wipe(std::uint32_t i) const {
-  const auto whole = [](const Member& m) {
-    return !m.disk.hard.lost && m.disk.hard.floor == LogPosition{};
-  };
-  std::size_t others = 0;
-  for (const Member& m : members_)
-    if (&m != &members_[i] && whole(m)) ++others;
-  return others >= quorum();
-}
-
 // Comes back with an empty folder.
 void RaftWorld::wipe(std::uint32_t i) {
   Member& m = members_[i];
-  if (m.raft || !may_wipe(i)) return;
+  if (m.raft || m.gone || !may_wipe(i)) return;
   ++wipes_;
   m.disk = {};
   m.disk.hard.lost = true;
@@ -312,6 +321,8 @@ void RaftWorld::saved(std::uint32_t i) {
     ++restores_;
     if (*ready.snapshot->data != state_at(ready.snapshot->index))
       fail("I6: restored another state", i);
+    if (ready.snapshot->members != group_at(ready.snapshot->index))
+      fail("I6: restored another group", i);
     m.applied = ready.snapshot->index;
   }
   check_applied(i, ready.committed);

@@ -1,6 +1,6 @@
 #pragma once
-// A simulated group of Raft members with disks, network and faults, and the rules that are checked
-// after each event. One seed is one history.
+// A simulated group of Raft members with disks, network and faults, members that are lost for good and replaced by
+// others in new places, and the rules that are checked after each event. One seed is one history.
 
 #include <array>
 #include <cstdint>
@@ -31,10 +31,22 @@ class RaftWorld {
   std::uint64_t crash_count() const { return crashes_; }
   std::uint64_t wipe_count() const { return wipes_; }
   std::uint64_t restore_count() const { return restores_; }
+  std::uint64_t change_count() const { return changes_; }  // committed, of the group's voters
+  std::uint64_t hand_over_count() const { return hand_overs_; }
   std::uint64_t history_hash() const { return history_; }
 
  private:
-  enum class What : std::uint8_t { kDeliver, kTick, kSaved, kRestart, kFault, kPropose, kHeal };
+  enum class What : std::uint8_t {
+    kDeliver,
+    kTick,
+    kSaved,
+    kRestart,
+    kFault,
+    kPropose,
+    kChange,
+    kAsk,
+    kHeal
+  };
   struct Event {
     std::uint64_t at = 0;
     std::uint64_t order = 0;
@@ -60,6 +72,7 @@ class RaftWorld {
     std::uint64_t clock_offset = 0;
     std::uint64_t clock_percent = 100;
     std::uint64_t disk_ms = 1;
+    bool gone = false;  // for good
     // As last seen, for the checks.
     RaftRole role = RaftRole::kFollower;
     HardState hard;
@@ -70,7 +83,8 @@ class RaftWorld {
     std::uint64_t spent = 0;  // term of which the vote counts as given after the log was lost
     std::pair<std::uint64_t, std::uint64_t> acked;                 // (term, match) promised
     std::optional<std::pair<std::uint32_t, std::uint64_t>> heard;  // leader of `hard.term`, when
-    std::vector<std::uint64_t> contact;  // as leader: newest answered round
+    std::vector<std::uint64_t> contact;  // as leader: newest answered round, by place
+    RaftMembers group;                   // of its newest entry that has one
   };
 
   std::uint64_t random(std::uint64_t n) { return mix64(seed_, draws_++) % n; }
@@ -87,6 +101,11 @@ class RaftWorld {
   void crash(std::uint32_t i);
   void wipe(std::uint32_t i);
   bool may_wipe(std::uint32_t i) const;
+  bool may_lose(std::uint32_t i) const;
+  bool can_decide(const std::vector<std::uint32_t>& voters,
+                  std::optional<std::uint32_t> without) const;
+  void change();
+  void change_at(std::uint32_t leader);
   void fault();
   void partition();
   void heal();
@@ -99,6 +118,7 @@ class RaftWorld {
   void store(std::uint32_t i, const Ready& ready, std::size_t parts);
 
   void check_member(std::uint32_t i, const RaftMessage* delivered);
+  void check_change(std::uint32_t i);
   void check_vote(std::uint32_t i, std::uint64_t term, std::optional<std::uint32_t> vote);
   void check_log(std::uint32_t i);
   void check_leader(std::uint32_t i);
@@ -112,7 +132,11 @@ class RaftWorld {
   const RaftEntry& entry_of(const Raft& raft, std::uint64_t index) const;
   bool raft_holds(const Raft& raft, const RaftEntry& e) const;
   bool must_refuse(std::uint32_t i, const RaftMessage& m) const;
-  std::uint32_t quorum() const { return static_cast<std::uint32_t>(members_.size()) / 2 + 1; }
+  // The group by the newest of the first `count` committed entries that has one; none: as it began.
+  std::optional<RaftMembers> group_at(std::uint64_t count) const;
+  // By the newest committed entry that changes the group.
+  std::vector<std::uint32_t> voters() const;
+  bool changed() const;
 
   const std::uint64_t seed_;
   const RaftBug bug_;
@@ -122,6 +146,8 @@ class RaftWorld {
   std::uint64_t crashes_ = 0;
   std::uint64_t wipes_ = 0;
   std::uint64_t restores_ = 0;
+  std::uint64_t changes_ = 0;
+  std::uint64_t hand_overs_ = 0;
   std::uint64_t history_ = 0;
 
   std::uint64_t now_ = 0;
@@ -140,16 +166,22 @@ class RaftWorld {
   std::uint64_t pause_percent_ = 0;
   std::uint64_t wipe_percent_ = 0;     // of the crashes
   std::uint64_t compact_percent_ = 0;  // of the batches that were applied
-  std::array<std::array<bool, 5>, 5> cut_{};
+  std::uint64_t change_percent_ = 0;
+  static constexpr std::size_t kPlaces = 12;
+  std::array<std::array<bool, kPlaces>, kPlaces> cut_{};
+  std::uint32_t founders_ = 0;
+  // The operator's wish: this place is to join, in place of a lost one or as one more.
+  std::optional<std::uint32_t> joiner_, replaced_;
   std::uint64_t proposals_ = 0;
 
   // What everybody has seen; never forgotten.
   std::map<std::uint64_t, std::uint32_t> leader_of_;                          // I1
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint32_t> vote_of_;  // I2
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::pair<Bytes, std::uint64_t>>
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::pair<RaftEntry, std::uint64_t>>
       entries_;                              // I4
   std::vector<RaftEntry> committed_;         // I5, I6, I12
   std::vector<std::uint64_t> committed_in_;  // of each, the term of the leader that counted it
+  std::vector<std::vector<std::uint32_t>> committed_by_;  // and the voters that it counted
   // I20: pre-grants that may still be sent, by (voter, asker, round).
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>, int> pre_grants_;
 };

@@ -43,6 +43,7 @@ void RaftWorld::check_member(std::uint32_t i, const RaftMessage* delivered) {
   check_log(i);
   check_leader(i);
   check_commit(i, delivered);
+  check_change(i);
   if (raft.term() > m.hard.term) m.heard.reset();
   const bool leads =
       delivered && (delivered->kind == RaftKind::kAppend || delivered->kind == RaftKind::kSnapshot);
@@ -89,8 +90,8 @@ void RaftWorld::check_log(std::uint32_t i) {
     const auto before = k == 0 ? 0 : entry_of(raft, k).term;
     const RaftEntry& e = entry_of(raft, k + 1);
     if (e.index != k + 1 || e.term < before) return fail("I4: log out of order", i);
-    const auto [at, fresh] = entries_.try_emplace({e.index, e.term}, e.data, before);
-    if (!fresh && at->second != std::pair(e.data, before)) {
+    const auto [at, fresh] = entries_.try_emplace({e.index, e.term}, e, before);
+    if (!fresh && at->second != std::pair(e, before)) {
       return fail("I4: same index and term, other history", i);
     }
   }
@@ -120,6 +121,7 @@ void RaftWorld::check_leader(std::uint32_t i) {
     if (committed_in_[k] < raft.term() && !raft_holds(raft, committed_[k]))
       return fail("I5: leader lacks a committed entry", i);
   m.contact.assign(members_.size(), clock_of(m));
+  if (joiner_ || replaced_) push(now_ + random(5), What::kAsk, i);  // the operator asks at once
 }
 
 // I7, I8, I9, I12.
@@ -152,19 +154,27 @@ void RaftWorld::check_commit(std::uint32_t i, const RaftMessage* delivered) {
     }
     committed_.push_back(own);
     committed_in_.push_back(raft.term());
+    committed_by_.push_back(m.group.voters);  // it may have changed the group since
+    if (own.members) ++changes_;
     check_durable_quorum(index);
   }
 }
 
-// I12: each committed entry is in what would survive at a majority; members count that have lost
-// their log and do not vote before they have it again.
+// I12: each committed entry is in what would survive at a majority, of the voters that were counted or of those by now;
+// members count that have lost their log and do not vote before they have it again.
 void RaftWorld::check_durable_quorum(std::uint64_t from_index) {
+  const auto now = voters();
   for (auto index = from_index; index <= committed_.size(); ++index) {
-    const auto copies = std::count_if(members_.begin(), members_.end(), [&](const Member& m) {
-      const bool asks = m.disk.hard.lost || m.disk.hard.floor != LogPosition{};
-      return asks || holds(m.disk.log, committed_[index - 1]);
-    });
-    if (copies < quorum()) return fail("I12: committed entry is not durable at a majority", 0);
+    const auto is_at_majority = [&](const std::vector<std::uint32_t>& group) {
+      const auto copies = std::count_if(group.begin(), group.end(), [&](std::uint32_t place) {
+        const Disk& disk = members_[place].disk;
+        const bool asks = disk.hard.lost || disk.hard.floor != LogPosition{};
+        return asks || holds(disk.log, committed_[index - 1]);
+      });
+      return static_cast<std::size_t>(copies) > group.size() / 2;
+    };
+    if (!is_at_majority(committed_by_[index - 1]) && !is_at_majority(now))
+      return fail("I12: committed entry is not durable at a majority", 0);
   }
 }
 
@@ -188,6 +198,7 @@ void RaftWorld::check_send(std::uint32_t i, const RaftMessage& m) {
       return;
     case RaftKind::kAppend:
     case RaftKind::kSnapshot:
+    case RaftKind::kElect:
       if (leader_of_[m.term] != i) fail("I1: append of another's term", i);
       return;
     case RaftKind::kAppendReply: {
@@ -233,10 +244,11 @@ void RaftWorld::check_applied(std::uint32_t i, const std::vector<RaftEntry>& com
 void RaftWorld::check_contact(std::uint32_t i) {
   Member& m = members_[i];
   if (!violation_.empty() || m.raft->role() != RaftRole::kLeader) return;
-  auto contact = m.contact;
-  contact[i] = clock_of(m);
+  std::vector<std::uint64_t> contact;
+  for (const std::uint32_t place : m.raft->members().voters)
+    contact.push_back(place == i ? clock_of(m) : m.contact[place]);
   std::sort(contact.begin(), contact.end(), std::greater<>());
-  if (clock_of(m) - contact[quorum() - 1] >= m.raft->patience_ms()) {
+  if (clock_of(m) - contact[contact.size() / 2] >= m.raft->patience_ms()) {
     fail("I20: leads on without its group", i);
   }
 }
@@ -246,6 +258,7 @@ bool RaftWorld::must_refuse(std::uint32_t i, const RaftMessage& m) const {
   const Member& member = members_[i];
   if (m.kind != RaftKind::kPreVote && m.kind != RaftKind::kVote) return false;
   if (std::pair(m.last_term, m.last_index) < last_of(member.log)) return true;
+  if (m.kind == RaftKind::kVote && m.granted) return false;  // its leader has asked for it
   const bool follows = member.role == RaftRole::kFollower && member.heard;
   return follows && member.heard->first != m.from &&
          clock_of(member) - member.heard->second < config_.election_ms;
