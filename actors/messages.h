@@ -96,6 +96,7 @@ using start_atom = caf::atom_constant<caf::atom("start")>;
 using stop_atom = caf::atom_constant<caf::atom("stop")>;
 using rest_atom = caf::atom_constant<caf::atom("rest")>;
 using ask_checkpoint_atom = caf::atom_constant<caf::atom("askcheckp")>;
+using hand_over_atom = caf::atom_constant<caf::atom("handover")>;
 // Sent to a coordinator, with the follower as caf::actor.
 using follow_atom = caf::atom_constant<caf::atom("follow")>;
 inline constexpr tick_atom tick_atom_v{};
@@ -104,6 +105,7 @@ inline constexpr stop_atom stop_atom_v{};
 inline constexpr rest_atom rest_atom_v{};
 inline constexpr ask_checkpoint_atom ask_checkpoint_atom_v{};
 inline constexpr follow_atom follow_atom_v{};
+inline constexpr hand_over_atom hand_over_atom_v{};
 
 }  // namespace starling::actors
 

@@ -1,3 +1,5 @@
+// The coordinator's actor. Long because one class carries out all that elastic::Coordinator orders.
+
 #include "actors/coordinator/coordinator.h"
 
 #include <unistd.h>
@@ -11,8 +13,12 @@
 #include "actors/coordinator/door.h"
 #include "actors/coordinator/first_start.h"
 #include "actors/coordinator/journal.h"
+#include "actors/coordinator/key_changes.h"
+#include "actors/coordinator/leader_config.h"
 #include "actors/coordinator/other_job.h"
+#include "actors/coordinator/place_claim.h"
 #include "actors/files.h"
+#include "core/base/address.h"
 #include "core/base/check.h"
 #include "core/base/mac.h"
 #include "core/formats/checkpoint.h"
@@ -27,8 +33,10 @@ using namespace elastic::coordinator_command;
 namespace input = elastic::coordinator_event;
 
 constexpr std::chrono::milliseconds kCoordinatorTick{10}, kTimeAtOnce{100};
-constexpr std::chrono::milliseconds kAskAgain{50};
-constexpr std::chrono::seconds kSlowDisk{5};  // a longer write of the log is worth a warning
+constexpr std::chrono::milliseconds kAskAgain{50}, kClaimAgain{250};
+constexpr std::chrono::seconds kSeatsAgain{5};
+constexpr std::chrono::seconds kClaimTold{10};  // then a warning says that nobody answers
+constexpr std::chrono::seconds kSlowDisk{5};    // a longer write of the log is worth a warning
 // Bounds the events that followers have not looked at yet, in ledger rows (some 40 MiB);
 // another event counts as kEventRows. Beyond it steps are dropped, and the next event says so.
 constexpr std::size_t kBehindMax = std::size_t{1} << 20;
@@ -51,85 +59,26 @@ struct Begun {
   std::vector<RaftEntry> entries;
 };
 
-// Returns how many segments of state (weights and two moments) one source sends in
-// one step: a sixteenth of all, about a tenth of what it sends in a step anyway. At
-// least 4 MiB, as every step of moving costs; at most 32 MiB, which a frame holds.
-std::uint32_t move_budget(const Layout& layout) {
-  const std::uint64_t bytes = layout.segment_blocks() * (Layout::block_bytes(What::kWeights) +
-                                                         2 * Layout::block_bytes(What::kMoment));
-  const std::uint64_t wanted = layout.segments() / 16;
-  return static_cast<std::uint32_t>(std::max<std::uint64_t>(
-      1, std::clamp(wanted, (std::uint64_t{4} << 20) / bytes, (std::uint64_t{32} << 20) / bytes)));
-}
-
-elastic::LeaderConfig leader_config(const CoordinatorOptions& options) {
-  const Job& job = options.job;
-  const Layout& layout = *options.layout;
-  elastic::LeaderConfig config;
-  config.micro_batches = job.micro_batches;
-  config.steps = job.steps;
-  config.segments = layout.segments();
-  config.bucket_segments = layout.bucket(0).count;
-  config.replicas = job.replicas;
-  config.wanted_workers = options.wanted_workers;
-  config.move_budget = move_budget(layout);
-  config.lease_ms = job.lease_ms;
-  config.report_deadline_ms = job.lease_ms;
-  config.standstill_steps = job.standstill_steps;
-  config.standstill_ms = job.standstill_ms;
-  config.start_timeout_ms = job.start_timeout_ms;
-  config.state_timeout_ms = job.state_timeout_ms;
-  config.checkpoint_every = job.checkpoint.every;
-  config.checkpoint_keep = job.checkpoint.keep;
-  config.checkpoint_dir = job.checkpoint.dir;
-  config.digest_every = job.digest_every;
-  config.stop_on_nonfinite = job.on_nonfinite == NonFinite::kStop;
-  config.stop_on_mismatch = job.on_mismatch == OnMismatch::kStop;
-  config.pure_model = !kind_of(job.model).may_keep_state;
-  config.job_hash = job_hash(job);
-  config.job_text = format_job(job);
-  for (SegmentId s = 0; s < layout.segments(); ++s)
-    config.tensors.push_back(layout.tensors()[layout.tensor_of(layout.first_block(s))].spec.name);
-  return config;
-}
-
-// Returns "keys: worker-3 revoked, worker-9 let in"; empty: the lists are the same.
-std::string changes_of(const AllowList& before, const AllowList& after) {
-  constexpr std::size_t kNamed = 8;
-  std::string text;
-  std::size_t changes = 0;
-  const auto add = [&](const AllowList& from, const AllowList& in, const char* what) {
-    for (const auto& [key, name] : from) {
-      const auto other = in.find(key);
-      if (other != in.end() && other->second == name) continue;
-      if (++changes <= kNamed) text += (text.empty() ? "keys: " : ", ") + name + what;
-    }
-  };
-  add(before, after, " revoked");
-  add(after, before, " let in");
-  if (changes > kNamed) text += " and " + std::to_string(changes - kNamed) + " more changes";
-  return text;
-}
-
 class Coordinator : public caf::event_based_actor {
  public:
   Coordinator(caf::actor_config& actor, CoordinatorOptions options, std::shared_ptr<Door> door,
-              std::shared_ptr<RaftLog> raft_log, Begun begun)
+              std::shared_ptr<RaftLog> raft_log, Begun begun, std::optional<PlaceClaim> claim)
       : event_based_actor(actor),
         options_(std::move(options)),
         door_(std::move(door)),
         log_(options_.log, {{"coordinator", options_.self}}),
         allowed_(options_.allowed),
         raft_log_(std::move(raft_log)),
-        begun_(std::move(begun)) {
-    const auto size = static_cast<std::uint32_t>(options_.group.size());
+        begun_(std::move(begun)),
+        claim_(std::move(claim)) {
+    const std::uint32_t size = options_.founders;
     if (raft_log_->cut_bytes() != 0)
       log_.warn(raft_log_->name() + " ended in a record that was never completed; the last " +
                 std::to_string(raft_log_->cut_bytes()) + " bytes are kept in " + raft_log_->name() +
                 ".torn");
     if (options_.first_start && size > 1)
       first_.emplace(options_.self, size, random_value<std::uint64_t>() >> 1);
-    else
+    else if (!claim_ || claim_->has_begun())
       begin();
   }
 
@@ -137,7 +86,7 @@ class Coordinator : public caf::event_based_actor {
   void begin() {
     elastic::CoordinatorConfig config;
     config.raft.self = options_.self;
-    config.raft.size = static_cast<std::uint32_t>(options_.group.size());
+    config.raft.size = options_.founders;
     // A busy machine may keep a process from its core for 100 ms, and one sync
     // of the log may take 10 ms; a needless election is harmless but noisy.
     config.raft.election_ms = 300;
@@ -167,8 +116,10 @@ class Coordinator : public caf::event_based_actor {
         },
         [this](tick_atom) {
           if (first_) ask_the_others();
+          if (claim_) ask_for_place();
           if (machine_) feed_time();
           if (machine_) tell_what_is_slow();
+          tell_seats();
           if (gateway_) delayed_send(this, kCoordinatorTick, tick_atom_v);
         },
         [this](const Arrival& arrival) {
@@ -176,6 +127,7 @@ class Coordinator : public caf::event_based_actor {
           // The gateway's thread may be faster than the message that
           // brings the gateway; a sender that wants an answer asks again.
           if (!gateway_) return;
+          if (arrival.server) return hear_coordinator(arrival);
           if (first_) return hear_at_first(arrival);
           if (!machine_) return;
           feed_time();
@@ -219,6 +171,12 @@ class Coordinator : public caf::event_based_actor {
         [this](const EndRun& end) {
           if (machine_) handle(input::EndRun{end.signal, end.reason});
         },
+        [this](hand_over_atom) -> bool {
+          const bool leads = machine_ && machine_->leads() && !machine_->group().end();
+          if (!leads || machine_->raft().members().voters.size() == 1) return false;
+          handle(input::HandOver{});
+          return true;
+        },
         [this](stop_atom) { shut_down(caf::exit_reason::normal); },
     };
   }
@@ -234,12 +192,71 @@ class Coordinator : public caf::event_based_actor {
     handle(input::Tick{1 + static_cast<std::uint64_t>(ms)});
   }
 
-  // Returns a Raft message with the place of its sender in the group, which its key says.
+  // Returns the place of a coordinator, which its key says.
+  std::optional<std::uint32_t> place_of(const std::string& name) const {
+    for (std::uint32_t i = 0; i < options_.group.size(); ++i)
+      if (options_.group[i].name == name) return i;
+    return std::nullopt;
+  }
+
+  // Returns a Raft message with the place of its sender.
   std::optional<input::RaftArrived> raft_of(const Arrival& arrival) const {
     const auto* raft = std::get_if<RaftMessage>(&arrival.body);
-    for (std::uint32_t i = 0; raft && i < options_.group.size(); ++i)
-      if (options_.group[i].name == arrival.sender) return input::RaftArrived{i, *raft};
-    return std::nullopt;
+    const auto place = raft ? place_of(arrival.sender) : std::nullopt;
+    if (!place) return std::nullopt;
+    return input::RaftArrived{*place, *raft};
+  }
+
+  // Asks for its place until it has it, and until the one that it replaces is out.
+  void ask_for_place() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!gateway_ || now < asks_next_) return;
+    asks_next_ = now + kClaimAgain;
+    if (machine_ && has_place())
+      return claim_.reset();  // the leader may be this one, and answers nobody then
+    gateway_->broadcast_to_servers(
+        claim_->question("tcp://" + to_string(Address{options_.joins->host, gateway_->port()}),
+                         options_.joins->replaces));
+    if (now - asks_since_ < kClaimTold) return;
+    asks_since_ = now;
+    warn("no coordinator that leads has " + std::string(machine_ ? "made" : "let") + " " +
+         options_.key.name + (machine_ ? " a member yet" : " take part yet") + "; it asks on");
+  }
+
+  // Whether all that it asked for is done, by its own log.
+  bool has_place() const {
+    const elastic::Raft& raft = machine_->raft();
+    const auto& replaced = options_.joins->replaces;
+    const auto& voters = raft.members().voters;
+    const bool out =
+        !replaced || std::find(voters.begin(), voters.end(), *replaced) == voters.end();
+    return raft.votes() && raft.members_settled() && out;
+  }
+
+  // Hears another coordinator answer.
+  void hear_coordinator(const Arrival& arrival) {
+    if (const auto* seats = std::get_if<Seats>(&arrival.body)) return dial(*seats);
+    const auto* answer = std::get_if<ChangeAnswered>(&arrival.body);
+    if (!answer || !claim_) return;
+    if (answer->state == ChangeState::kRefused)
+      return end_alone(2, options_.key.name + " does not take part: " + answer->reason);
+    if (answer->state == ChangeState::kUnderWay) return;
+    if (!machine_) {
+      Result<> saved = raft_log_->save(RaftTerm{}, {});
+      if (saved) saved = claim_->begin();
+      if (!saved)
+        return end_alone(3, options_.key.name + " cannot write its log: " + saved.error().text());
+      begin();
+    }
+    if (answer->state == ChangeState::kDone) claim_.reset();
+  }
+
+  void dial(const Seats& seats) {
+    for (const Seat& seat : seats.seats) {
+      if (seat.place == options_.self || seat.place >= options_.group.size()) continue;
+      if (auto dialled = gateway_->dial(server_of(seat.place), seat.address); !dialled)
+        warn(options_.group[seat.place].name + " cannot be reached: " + dialled.error().text());
+    }
   }
 
   void hear_at_first(const Arrival& arrival) {
@@ -277,7 +294,11 @@ class Coordinator : public caf::event_based_actor {
       if (const auto said = raft_of(arrival)) handle(*said);
       return;
     }
-    if (arrival.server) return;  // another coordinator's answer
+    if (const auto* asked = std::get_if<ChangeAsked>(&arrival.body)) {
+      if (const auto place = place_of(arrival.sender))
+        handle(input::ChangeArrived{arrival.from, *place, *asked});
+      return;
+    }
     handle(input::WorkerSaid{arrival.from, arrival.sender, arrival.body});
   }
 
@@ -338,14 +359,34 @@ class Coordinator : public caf::event_based_actor {
     for (const auto& follower : followers_) send(follower, *gone_);
   }
 
-  void execute(Fail& c) { end_alone(3, options_.key.name + " ends, " + c.reason); }
+  void execute(Fail& c) {
+    end_alone(c.taken_out ? 0 : 3, options_.key.name + " ends, " + c.reason);
+  }
+
+  void execute(Dial& c) {
+    seats_ = std::move(c.seats);
+    seats_next_ = {};
+    dial(seats_);
+  }
+
+  // Tells workers and guards now and then: a guard says nothing while all is well, and a message may be lost.
+  void tell_seats() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!gateway_ || seats_.seats.empty() || now < seats_next_) return;
+    seats_next_ = now + kSeatsAgain;
+    gateway_->broadcast_to_clients(seats_);
+  }
 
   void execute(SendRaft& c) { send_raft(std::move(c.message)); }
 
   void send_raft(RaftMessage message) {
-    // Our gateway's servers are the other coordinators, in order.
     const std::uint32_t to = message.to;
-    gateway_->send_to_server(to < options_.self ? to : to - 1, std::move(message));
+    if (to < options_.group.size()) gateway_->send_to_server(server_of(to), std::move(message));
+  }
+
+  // Our gateway's servers are the other coordinators, in order.
+  std::size_t server_of(std::uint32_t place) const {
+    return place < options_.self ? place : place - 1;
   }
 
   void execute(SendWorker& c) { gateway_->send_to(c.to, std::move(c.body)); }
@@ -415,6 +456,9 @@ class Coordinator : public caf::event_based_actor {
   AllowList allowed_;
   std::shared_ptr<RaftLog> raft_log_;  // the journal's log once this coordinator takes part
   Begun begun_;
+  std::optional<PlaceClaim> claim_;  // set while this one asks for a place
+  Seats seats_;                      // where coordinators are that did not begin the group
+  std::chrono::steady_clock::time_point seats_next_;  // when others are told so again
   std::optional<FirstStart> first_;  // set while this one asks whether the group has begun
   std::chrono::steady_clock::time_point asks_since_, asks_next_;
   std::chrono::steady_clock::time_point looked_;  // at the clock
@@ -442,15 +486,22 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
   const KeyPair key = options.key;
   if (options.group.empty()) options.group.push_back({key.name, "", key.public_key});
   STARLING_CHECK(options.self < options.group.size());
+  if (options.founders == 0) options.founders = static_cast<std::uint32_t>(options.group.size());
+  STARLING_CHECK((options.self < options.founders) != options.joins.has_value());
   const std::size_t workers = options.wanted_workers;
   const std::size_t files = files_of_coordinator(workers);
   if (auto why = too_many_files(workers, "coordinator", files); !why.empty())
     return Error(Code::kBadInput, std::move(why));
-  const bool first = options.first_start && options.group.size() == 1;
+  const bool first = options.first_start && options.founders == 1;
   STARLING_TRY(raft_log, RaftLog::open(options.state_dir, options.job_id, options.self,
                                        first ? RaftLog::Life::kFirst : RaftLog::Life::kLater));
   if (options.first_start) {
     STARLING_TRY(raft_log.has_promised_nothing());
+  }
+  std::optional<PlaceClaim> claim;
+  if (options.joins) {
+    STARLING_TRY(claimed, PlaceClaim::open(options.state_dir, options.self, raft_log.term().lost));
+    claim = std::move(claimed);
   }
   Begun log;
   log.entries = raft_log.take_entries();
@@ -472,7 +523,8 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
 
   const auto door = std::make_shared<Door>();
   auto actor = system.spawn<Coordinator, caf::detached>(
-      std::move(options), door, std::make_shared<RaftLog>(std::move(raft_log)), std::move(log));
+      std::move(options), door, std::make_shared<RaftLog>(std::move(raft_log)), std::move(log),
+      std::move(claim));
   gateway.listen->refused = [actor](const std::string& line) {
     caf::anon_send(actor, KeyRefused{line});
   };

@@ -20,8 +20,16 @@ struct CoordinatorOptions {
   std::shared_ptr<const Layout> layout;
   JobId job_id{};
   std::uint32_t self = 0;  // place in the group
-  // The group has all coordinators in order, own address unused; empty: this is the only one.
+  // All places of coordinators in order, own address unused, without an address where it is not known yet; empty: this
+  // is the only one.
   std::vector<GatewayOptions::Server> group;
+  std::uint32_t founders = 0;  // the first of them that begin the group; 0: all
+  // Takes part in a group that has begun, in a place after the founders'.
+  struct Joins {
+    std::string host;                       // where others reach this one
+    std::optional<std::uint32_t> replaces;  // the place of the one that goes
+  };
+  std::optional<Joins> joins;
   KeyPair key;
   std::string address = "tcp://127.0.0.1:0";  // to listen on
   AllowList allowed;
@@ -48,9 +56,10 @@ struct CoordinatorHandle {
 //   ask_checkpoint_atom       has the members write a checkpoint now, if the job has any
 //   EndRun                    ends the run in order: an `ended` event, and workers that were told
 //   KeysChanged               revokes the keys that are not in it, and lets in those that are
+//   hand_over_atom            has another one lead, if this one does; the answer says whether it does
 //   stop_atom                 ends it. After the job's end it goes on answering until then.
 // A log that cannot be written (it must not be tried again) or that turns out to be another job's
-// ends it: followers get a CoordinatorOver then, with exit code 3 or 2.
+// ends it: followers get a CoordinatorOver then, with exit code 3 or 2; 0 if it was taken out of the group.
 // Errors: kBadInput  the log is another job's; and as RaftLog::open and Gateway::start give them.
 Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, CoordinatorOptions options);
 

@@ -19,11 +19,11 @@ struct Extra {
     for (const RaftEntry& entry : m.entries) bytes += sizeof entry + entry.data.size();
     return bytes;
   }
-  template <OneOf<Join, Heartbeat, Leave, Death, Finished, Notice, Unloadable> Small>
+  template <OneOf<Join, Heartbeat, Leave, Death, Finished, Notice, Unloadable, ChangeAsked> Small>
   std::size_t operator()(const Small&) const {
     return 0;
   }
-  // Another coordinator's answer is dropped without being read.
+  // Another coordinator's answer is small.
   template <SaidByCoordinators Answer>
   std::size_t operator()(const Answer&) const {
     return 0;

@@ -50,6 +50,11 @@ bool Gateway::send_to(const Incarnation& to, Message body) {
   return true;
 }
 
+void Gateway::broadcast_to_clients(Message body) {
+  const auto shared = std::make_shared<const Message>(std::move(body));
+  for (Route& route : impl_->routes.all()) impl_->enqueue({std::nullopt, std::move(route), shared});
+}
+
 std::optional<std::string> Gateway::name_of(const Incarnation& who) const {
   auto route = impl_->routes.find(who);
   if (!route) return std::nullopt;

@@ -135,6 +135,8 @@ class Gateway {
   // Sends to a client that has spoken to us. False: this life has
   // never been heard here. True promises nothing beyond an attempt.
   bool send_to(const Incarnation& to, Message body);
+  // Sends to all clients that have spoken to us, as send_to().
+  void broadcast_to_clients(Message body);
   // Returns the name of the key of a client that has spoken to us.
   std::optional<std::string> name_of(const Incarnation& who) const;
 

@@ -51,6 +51,14 @@ std::optional<Route> Routes::find(const Incarnation& who) const {
   return known->second.route;
 }
 
+std::vector<Route> Routes::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Route> routes;
+  routes.reserve(by_nonce_.size());
+  for (const auto& [nonce, known] : by_nonce_) routes.push_back(known.route);
+  return routes;
+}
+
 std::size_t Routes::size() const {
   const std::lock_guard lock(mutex_);
   return by_nonce_.size();

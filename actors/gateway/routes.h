@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/ids.h"
 #include "core/base/keys.h"
@@ -31,6 +32,7 @@ class Routes {
   // Forgets the routes of all keys that are not on this list: nothing is sent to them any more.
   void forget_all_but(const AllowList& allowed);
   std::optional<Route> find(const Incarnation& who) const;
+  std::vector<Route> all() const;
   std::size_t size() const;
 
  private:

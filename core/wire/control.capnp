@@ -53,6 +53,12 @@ struct Envelope {
     checkpointAsked @24 :CheckpointAsked;
     fencedFor @25 :FencedFor;  # as `fenced`, with the reason
     seats @26 :List(Seat);
+
+    # -- coordinator, or a person with its key -> coordinators
+    changeAsked @27 :ChangeAsked;
+
+    # -- coordinator -> coordinator that asked
+    changeAnswered @28 :ChangeAnswered;
   }
 }
 
@@ -236,4 +242,25 @@ struct LeaderHint {
 struct Seat {
   place @0 :UInt32;   # below 64
   address @1 :Text;   # "tcp://host:port"
+}
+
+# "Change the group of coordinators": with `add`, the sender's own place; places + 1, 0 = none.
+struct ChangeAsked {
+  add @0 :UInt32;
+  address @1 :Text;  # where others reach it
+  life @2 :UInt64;   # of its log
+  remove @3 :UInt32;
+}
+
+enum ChangeState {
+  unset @0;
+  underWay @1;
+  mayBegin @2;  # the place belongs to this life
+  done @3;
+  refused @4;
+}
+
+struct ChangeAnswered {
+  state @0 :ChangeState;
+  reason @1 :Text;
 }

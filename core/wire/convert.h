@@ -44,6 +44,16 @@ void read(Reading& r, schema::RaftMessage::Reader in, RaftMessage& out);
 void read(Reading& r, schema::Entry::Reader in, Entry& out);
 void read(Reading& r, schema::GroupState::Reader in, GroupState& out);
 
+// convert_seats.cpp
+void write(const Seats& in, capnp::List<schema::Seat>::Builder out);
+void write(const ChangeAsked& in, schema::ChangeAsked::Builder out);
+void write(const ChangeAnswered& in, schema::ChangeAnswered::Builder out);
+void write(const CoordinatorAt& in, schema::CoordinatorAt::Builder out);
+Seats read(Reading& r, capnp::List<schema::Seat>::Reader in);
+ChangeAsked read(Reading& r, schema::ChangeAsked::Reader in);
+ChangeAnswered read(Reading& r, schema::ChangeAnswered::Reader in);
+CoordinatorAt read(Reading& r, schema::CoordinatorAt::Reader in);
+
 // convert_control.cpp
 void write(const Message& in, schema::Envelope::Body::Builder out);
 void read(Reading& r, schema::Envelope::Body::Reader in, Message& out);

@@ -177,12 +177,15 @@ void write_body(const Noted& in, Body::Builder out) {
 
 void write_body(const Seats& in, Body::Builder out) {
   STARLING_CHECK(in.seats.size() <= limits::kSeats);
-  auto seats = out.initSeats(static_cast<unsigned>(in.seats.size()));
-  for (unsigned i = 0; i < seats.size(); ++i) {
-    STARLING_CHECK(in.seats[i].place < limits::kSeats);
-    seats[i].setPlace(in.seats[i].place);
-    seats[i].setAddress(text(in.seats[i].address, limits::kAddressBytes));
-  }
+  write(in, out.initSeats(static_cast<unsigned>(in.seats.size())));
+}
+
+void write_body(const ChangeAsked& in, Body::Builder out) {
+  write(in, out.initChangeAsked());
+}
+
+void write_body(const ChangeAnswered& in, Body::Builder out) {
+  write(in, out.initChangeAnswered());
 }
 
 void write_body(const LeaderHint& in, Body::Builder out) {
@@ -368,17 +371,6 @@ Unloadable read_body(Reading& r, schema::Unloadable::Reader in) {
           r.text(in.getReason(), limits::kLineBytes, "reason of an unloadable")};
 }
 
-Seats read_body(Reading& r, capnp::List<schema::Seat>::Reader in) {
-  Seats out;
-  out.seats.resize(r.bounded(in, limits::kSeats, "seats"));
-  for (unsigned i = 0; i < out.seats.size(); ++i) {
-    out.seats[i] = {in[i].getPlace(),
-                    r.text(in[i].getAddress(), limits::kAddressBytes, "address of a seat")};
-    r.need(out.seats[i].place < limits::kSeats, "place of a seat is out of range");
-  }
-  return out;
-}
-
 }  // namespace
 
 void write(const Message& in, Body::Builder out) {
@@ -456,7 +448,13 @@ void read(Reading& r, Body::Reader in, Message& out) {
       out = Noted{Version(in.getNoted().getVersion())};
       return;
     case Body::SEATS:
-      out = read_body(r, in.getSeats());
+      out = read(r, in.getSeats());
+      return;
+    case Body::CHANGE_ASKED:
+      out = read(r, in.getChangeAsked());
+      return;
+    case Body::CHANGE_ANSWERED:
+      out = read(r, in.getChangeAnswered());
       return;
     case Body::UNLOADABLE:
       out = read_body(r, in.getUnloadable());

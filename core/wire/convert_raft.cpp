@@ -170,6 +170,10 @@ JobEnded read_body(Reading& r, schema::JobEnded::Reader in) {
   return out;
 }
 
+void write_body(const CoordinatorAt& in, schema::Entry::Builder out) {
+  write(in, out.initCoordinatorAt());
+}
+
 void write_members(const RaftMembers& in, schema::RaftMembers::Builder out) {
   STARLING_CHECK(is_group(in));
   auto voters = out.initVoters(static_cast<unsigned>(in.voters.size()));
@@ -281,6 +285,9 @@ void write(const GroupState& in, schema::GroupState::Builder out) {
   auto checkpoints = out.initCheckpoints(static_cast<unsigned>(in.checkpoints.size()));
   for (unsigned i = 0; i < checkpoints.size(); ++i) write(in.checkpoints[i], checkpoints[i]);
   out.setStart(in.start);
+  STARLING_CHECK(in.seats.size() <= limits::kSeats);
+  auto seats = out.initSeats(static_cast<unsigned>(in.seats.size()));
+  for (unsigned i = 0; i < seats.size(); ++i) write(in.seats[i], seats[i]);
 }
 
 void read(Reading& r, schema::GroupState::Reader in, GroupState& out) {
@@ -315,6 +322,9 @@ void read(Reading& r, schema::GroupState::Reader in, GroupState& out) {
   const auto n = r.bounded(checkpoints, limits::kCheckpoints, "checkpoints of a group");
   for (unsigned i = 0; i < n; ++i) out.checkpoints.push_back(read(r, checkpoints[i]));
   out.start = Version(in.getStart());
+  const auto seats = in.getSeats();
+  out.seats.resize(r.bounded(seats, limits::kSeats, "places of a group"));
+  for (unsigned i = 0; i < out.seats.size(); ++i) out.seats[i] = read(r, seats[i]);
   r.need(out.next_counter != 0, "group's state is empty");
 }
 
@@ -350,6 +360,9 @@ void read(Reading& r, schema::Entry::Reader in, Entry& out) {
       return;
     case schema::Entry::DAMAGED:
       out = read_body(r, in.getDamaged());
+      return;
+    case schema::Entry::COORDINATOR_AT:
+      out = read(r, in.getCoordinatorAt());
       return;
     case schema::Entry::RESTARTED:
       out = read_body(r, in.getRestarted());

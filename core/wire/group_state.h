@@ -34,6 +34,7 @@ struct GroupState {
   std::vector<Checkpoint> checkpoints;
   Version start = 0;
   std::optional<Restarted> restart;
+  std::vector<CoordinatorAt> seats;  // by place
 };
 
 }  // namespace starling

@@ -17,7 +17,6 @@ inline constexpr std::size_t kMicroBatches = std::size_t{1} << 20;
 inline constexpr std::size_t kRaftEntries = 4096;            // in one message
 inline constexpr std::size_t kRaftEntryBytes = 32u << 20;    // one of them
 inline constexpr std::size_t kRaftMessageBytes = 48u << 20;  // the data of all of them
-inline constexpr std::uint32_t kSeats = 64;  // places of coordinators, ever; fits 8 bits
 inline constexpr std::size_t kVoters = 15;                   // of them at a time
 inline constexpr std::size_t kLives = 4 * kMembers;          // that the group remembers
 inline constexpr std::size_t kCheckpoints = 4096;            // that a job goes on from

@@ -348,6 +348,28 @@ struct Seats {
   bool operator==(const Seats&) const = default;
 };
 
+// What a coordinator that is to take part, or a person with a coordinator's key, asks of the group. Repeated until the
+// answer is kDone or kRefused; asking again changes nothing more.
+struct ChangeAsked {
+  std::optional<std::uint32_t> add;  // the sender's own place
+  std::string address;               // where others reach it, "tcp://host:port"
+  Nonce life;                        // of its log
+  std::optional<std::uint32_t> remove;
+};
+
+enum class ChangeState : std::uint8_t {
+  kUnderWay = 1,
+  kMayBegin,  // the place belongs to this life, which takes part in Raft from now on
+  kDone,
+  kRefused,
+};
+
+// The leader's answer.
+struct ChangeAnswered {
+  ChangeState state = ChangeState::kUnderWay;
+  std::string reason;  // of kRefused
+};
+
 // ---- Raft -------------------------------------------------------------------------------------
 
 // RaftMembers is the group of coordinators from an entry of the log on.
@@ -440,15 +462,23 @@ struct Restarted {
   std::string cause;
 };
 
+// A place was given to the coordinator whose log has this life, for good; it is reached at this address.
+struct CoordinatorAt {
+  std::uint32_t place = 0;  // below limits::kSeats
+  std::string address;      // "tcp://host:port"
+  Nonce life;
+  bool operator==(const CoordinatorAt&) const = default;
+};
+
 using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEnded, Published,
-                           Damaged, Restarted>;
+                           Damaged, Restarted, CoordinatorAt>;
 
 // ---- Envelope ---------------------------------------------------------------------------------
 
-using Message =
-    std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished, Welcome, Refused,
-                 Freeze, Committed, Fenced, Released, Ended, LeaderHint, RaftMessage, Notice,
-                 ShardWritten, Unloadable, Noted, CheckpointAsked, Seats>;
+using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished, Welcome,
+                             Refused, Freeze, Committed, Fenced, Released, Ended, LeaderHint,
+                             RaftMessage, Notice, ShardWritten, Unloadable, Noted, CheckpointAsked,
+                             Seats, ChangeAsked, ChangeAnswered>;
 
 // Every kind travels one way: a receiver names each kind that comes its way, handled or not, and
 // only such a sender may say it (P8).
@@ -456,10 +486,11 @@ template <class Kind>
 concept SaidByWorkers = OneOf<Kind, Join, Report, Heartbeat, Progress, Leave, Death, Finished,
                               Notice, ShardWritten, Unloadable>;
 template <class Kind>
-concept SaidByCoordinators = OneOf<Kind, Welcome, Refused, Freeze, Committed, Fenced, Released,
-                                   Ended, LeaderHint, Noted, CheckpointAsked, Seats>;
+concept SaidByCoordinators =
+    OneOf<Kind, Welcome, Refused, Freeze, Committed, Fenced, Released, Ended, LeaderHint, Noted,
+          CheckpointAsked, Seats, ChangeAnswered>;
 template <class Kind>
-concept SaidAmongCoordinators = OneOf<Kind, RaftMessage>;
+concept SaidAmongCoordinators = OneOf<Kind, RaftMessage, ChangeAsked>;
 
 template <class Variant>
 struct OneWay;

@@ -83,6 +83,7 @@ struct Entry {
     published @7 :Published;
     damaged @8 :Damaged;
     restarted @9 :Restarted;
+    coordinatorAt @10 :CoordinatorAt;
   }
 }
 
@@ -107,6 +108,14 @@ struct GroupState {
   start @15 :UInt64;
   restart @16 :Restarted;
   hasRestart @17 :Bool;
+  seats @18 :List(CoordinatorAt);
+}
+
+# A place was given to the coordinator whose log has this life; it is reached at this address.
+struct CoordinatorAt {
+  place @0 :UInt32;
+  address @1 :Text;
+  life @2 :UInt64;
 }
 
 struct Life {

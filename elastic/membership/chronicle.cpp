@@ -31,7 +31,7 @@ std::vector<Event> told_of(const Group& group, const Entry& entry) {
   // Coordinator::tell_all() has what every coordinator tells, leading or not. The plan that leaves
   // a worker out tells its leave.
   static_assert(kAllKinds<Entry, Joined, Lost, Plan, /*not here:*/ JobStarted, LeaveAnnounced,
-                          JobEnded, Published, Damaged, Restarted>);
+                          JobEnded, Published, Damaged, Restarted, CoordinatorAt>);
   std::vector<Event> told;
   if (const auto* joined = std::get_if<Joined>(&entry))
     tell_of(group, joined->join.who, WorkerChange::kJoined, told);

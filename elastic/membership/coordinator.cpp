@@ -20,10 +20,6 @@ constexpr std::uint64_t kRecallTold_ms =
 // A coordinator that knows that no member has a log answers for so long: others began after it.
 constexpr std::uint64_t kNoLog_ms = 3000;
 constexpr std::size_t kAskers = 256;  // remembered
-
-std::string name_of(std::uint32_t place) {
-  return "coordinator-" + std::to_string(place);
-}
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log,
@@ -32,6 +28,7 @@ Coordinator::Coordinator(CoordinatorConfig config, HardState hard_state, std::ve
       raft_(config_.raft, std::move(hard_state), std::move(log), snapshot),
       group_(config_.leader.bugs) {
   was_whole_ = raft_.whole();
+  told_voters_ = raft_.members().voters;
   if (!snapshot.data) return;
   auto state = decode_group(*snapshot.data);
   STARLING_CHECK_MSG(state.has_value(), state.error().text());
@@ -47,11 +44,13 @@ CoordinatorCommands Coordinator::on(const CoordinatorEvent& event) {
   if (refused_) return {};
   if (std::exchange(restored_, false)) {
     if (of_other_job()) return std::exchange(commands_, {});
+    dial();
     tell_restored({});
   }
   std::visit([this](const auto& e) { on_event(e); }, event);
   drain();
   review_recall();
+  review_members();
   return std::exchange(commands_, {});
 }
 
@@ -191,6 +190,7 @@ bool Coordinator::restore(const RaftSnapshot& snapshot) {
   group_.restore(std::move(state).value());
   applied_ = applied_bytes_ = 0;
   if (of_other_job()) return false;
+  dial();
   tell_restored(std::move(known));
   return true;
 }
@@ -231,7 +231,7 @@ void Coordinator::review_recall() {
         Fail{"as its log is lost and the group of coordinators has changed since it began: nobody "
              "can say what it has promised; start one in another place with --add, and take this "
              "one out with --replace " +
-             name_of(config_.raft.self)});
+             coordinator_name(config_.raft.self)});
     return;
   }
   if (recall_told_ms_ != 0 && now_ms_ - recall_told_ms_ < kRecallTold_ms) return;
@@ -263,6 +263,7 @@ void Coordinator::apply(const RaftEntry& raft_entry) {
   }
   const bool valid = group_.apply(entry.value());
   if (of_other_job()) return;
+  if (valid && std::holds_alternative<CoordinatorAt>(entry.value())) dial();
   const bool end = std::holds_alternative<JobEnded>(entry.value());
   if (valid && !end) tell_all(entry.value());
   if (valid && !leader_)
@@ -282,7 +283,7 @@ event::Ended Coordinator::ended_event(const JobEnded& end) const {
 void Coordinator::tell_all(const Entry& entry) {
   // The leader tells all other entries; coordinators that do not lead tell told_of() of them.
   static_assert(kAllKinds<Entry, JobEnded, Published, Restarted, /*not here:*/ JobStarted, Joined,
-                          LeaveAnnounced, Lost, Plan, Damaged>);
+                          LeaveAnnounced, Lost, Plan, Damaged, CoordinatorAt>);
   if (const auto* end = std::get_if<JobEnded>(&entry)) {
     if (end->exit_code == 0)
       tell(event::Done{end->version, end->digest, end->loss});

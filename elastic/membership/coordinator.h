@@ -36,6 +36,13 @@ struct WorkerSaid {  // a worker or its guard; the name is that of its key
   std::string name;
   Message body;
 };
+// From the holder of the key of a coordinator's place, in the group or not.
+struct ChangeArrived {
+  Incarnation from;
+  std::uint32_t place = 0;
+  ChangeAsked asked;
+};
+struct HandOver {};       // another one is to lead, if this one does: it is about to end
 struct Persisted {};      // everything that Persist asked for is synced
 struct AskCheckpoint {};  // a last one, before the run is ended
 using EndRun = leader_event::EndRun;
@@ -46,10 +53,12 @@ struct Stored {  // answer to StoreCheckpoint; an empty error: it is there
 };
 }  // namespace coordinator_event
 
-using CoordinatorEvent = std::variant<coordinator_event::Tick, coordinator_event::RaftArrived,
-                                      coordinator_event::WorkerSaid, coordinator_event::Persisted,
-                                      coordinator_event::Stored, coordinator_event::AskCheckpoint,
-                                      coordinator_event::EndRun, coordinator_event::Revoked>;
+using CoordinatorEvent =
+    std::variant<coordinator_event::Tick, coordinator_event::RaftArrived,
+                 coordinator_event::WorkerSaid, coordinator_event::Persisted,
+                 coordinator_event::Stored, coordinator_event::AskCheckpoint,
+                 coordinator_event::EndRun, coordinator_event::Revoked,
+                 coordinator_event::ChangeArrived, coordinator_event::HandOver>;
 
 namespace coordinator_command {
 // Write and sync, then answer Persisted. Messages that depend on it come only after that answer;
@@ -61,6 +70,10 @@ struct Persist {
 };
 struct Fail {  // this coordinator cannot go on: print why and end; it answers no message any more
   std::string reason;
+  bool taken_out = false;  // of the group, as somebody asked for
+};
+struct Dial {  // coordinators are reached there from now on; others want to know
+  Seats seats;
 };
 struct SendRaft {
   RaftMessage message;
@@ -85,8 +98,12 @@ using CoordinatorCommand =
     std::variant<coordinator_command::Persist, coordinator_command::SendRaft,
                  coordinator_command::SendWorker, coordinator_command::StoreCheckpoint,
                  coordinator_command::TidyCheckpoints, coordinator_command::Fail,
-                 coordinator_command::RefuseJob, coordinator_command::Tell>;
+                 coordinator_command::RefuseJob, coordinator_command::Tell,
+                 coordinator_command::Dial>;
 using CoordinatorCommands = std::vector<CoordinatorCommand>;
+
+// The name of the key of a place: "coordinator-3".
+std::string coordinator_name(std::uint32_t place);
 
 struct CoordinatorConfig {
   RaftConfig raft;
@@ -124,6 +141,11 @@ class Coordinator {
   void on_event(const coordinator_event::AskCheckpoint& e);
   void on_event(const coordinator_event::EndRun& e);
   void on_event(const coordinator_event::Revoked& e);
+  void on_event(const coordinator_event::ChangeArrived& e);
+  void on_event(const coordinator_event::HandOver&) { raft_.hand_over(); }
+  Seats seats() const;
+  void dial();
+  void review_members();
   void tell(Event event) { commands_.push_back(coordinator_command::Tell{std::move(event)}); }
   void tell_all(const Entry& entry);
   event::Ended ended_event(const JobEnded& end) const;
@@ -159,8 +181,9 @@ class Coordinator {
   std::uint64_t recall_told_ms_ = 0;  // 0: not yet
   std::uint64_t no_log_ms_ = 0;       // since when no member has a log; 0: one may have it
   bool was_whole_ = true;
-  std::deque<Nonce> askers_;      // told to prepare while it led, the newest last
-  CoordinatorCommands commands_;  // of the event being handled
+  std::vector<std::uint32_t> told_voters_;  // the last that were told
+  std::deque<Nonce> askers_;                // told to prepare while it led, the newest last
+  CoordinatorCommands commands_;            // of the event being handled
 };
 
 }  // namespace starling::elastic

@@ -67,6 +67,16 @@ bool Group::take(const Plan& plan) {
   return true;
 }
 
+// A place belongs to the first life that it is given to: two processes in one place would be two voters with one name.
+bool Group::take(const CoordinatorAt& seat) {
+  if (seat.place >= limits::kSeats) return false;
+  const auto [at, fresh] = seats_.try_emplace(seat.place, seat);
+  if (fresh) return true;
+  if (at->second.life != seat.life || at->second == seat) return false;
+  at->second = seat;
+  return true;
+}
+
 // A report names the epoch that its sender entered last. Members of a fresh or forced plan promised
 // with the report that made them members to enter no other plan below its id (R9), so of earlier
 // epochs they can name only those that they had entered then. A prepared plan is made when all
@@ -126,6 +136,7 @@ GroupState Group::state() const {
   state.checkpoints = checkpoints_;
   state.start = start_;
   state.restart = restart_;
+  for (const auto& [place, seat] : seats_) state.seats.push_back(seat);
   return state;
 }
 
@@ -146,6 +157,8 @@ void Group::restore(GroupState state) {
   checkpoints_ = std::move(state.checkpoints);
   start_ = state.start;
   restart_ = std::move(state.restart);
+  seats_.clear();
+  for (CoordinatorAt& seat : state.seats) seats_.emplace(seat.place, std::move(seat));
   check_invariants();
 }
 

@@ -56,6 +56,9 @@ class Group {
   // The base of the last forced or fresh plan (that of a fresh start if there is none).
   Version last_base() const { return last_base_; }
 
+  // The coordinators that were given a place since the group began.
+  const std::map<std::uint32_t, CoordinatorAt>& seats() const { return seats_; }
+
   // The complete checkpoints that can be read as far as is known, oldest first.
   const std::vector<Checkpoint>& checkpoints() const { return checkpoints_; }
   // The version of a fresh start: that of a checkpoint, or 0.
@@ -77,6 +80,7 @@ class Group {
   bool take(const Published& published);
   bool take(const Damaged& damaged);
   bool take(const Restarted& restarted);
+  bool take(const CoordinatorAt& seat);
   void forget_lives();
   void forget_epochs();
   void check_invariants() const;
@@ -94,6 +98,7 @@ class Group {
   std::vector<Checkpoint> checkpoints_;
   Version start_ = 0;
   std::optional<Restarted> restart_;
+  std::map<std::uint32_t, CoordinatorAt> seats_;  // by place
 };
 
 }  // namespace starling::elastic

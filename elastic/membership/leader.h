@@ -115,6 +115,7 @@ class Leader {
   void applied(const Published& e);
   void applied(const Damaged& e);
   void applied(const Restarted& e);
+  void applied(const CoordinatorAt&) {}
 
   // Whether there is something to decide. Asked after every event but those that only say how far a
   // worker is; costs the same however many workers there are and were.

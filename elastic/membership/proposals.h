@@ -50,6 +50,7 @@ class Proposals {
   void take(const Lost& e) { losing_.insert(e.who.nonce); }
   void take(const JobStarted&) {}
   void take(const Published&) {}
+  void take(const CoordinatorAt&) {}
 
   void settle(const Plan& e) { plan_ = plan_ && e.id.term != term_; }
   void settle(const Restarted&) { plan_ = false; }
@@ -60,6 +61,7 @@ class Proposals {
   void settle(const Lost& e) { losing_.erase(e.who.nonce); }
   void settle(const JobStarted&) {}
   void settle(const Published&) {}
+  void settle(const CoordinatorAt&) {}
 
   static void begin(bool& under_way) {
     STARLING_CHECK(!under_way);

@@ -115,6 +115,7 @@ class Worker {
   void on_message(const CheckpointAsked& m);
   void on_message(const LeaderHint&) {}  // a coordinator was heard; the actor shows its note
   void on_message(const Seats&) {}       // the actor dials them
+  void on_message(const ChangeAnswered&) {}
   template <SaidByWorkers Other>
   void on_message(const Other&) {}
   template <SaidAmongCoordinators Other>

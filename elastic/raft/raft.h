@@ -216,6 +216,8 @@ class Raft {
   std::size_t log_bytes() const { return log_bytes_; }  // data of its entries
   // The group by the newest entry of the log that says so, committed or not.
   const RaftMembers& members() const { return members_; }
+  // Whether that entry is committed, as far as this member knows.
+  bool members_settled() const { return members_index_ <= commit_; }
   bool votes() const { return is_voter(config_.self); }
   // Another member has said that this one was taken out.
   bool removed() const { return removed_; }

@@ -11,15 +11,16 @@ from ports import free_ports
 class Cluster:
     """Ends what it has started when it is left."""
 
-    def __init__(self, place, job, coordinators, workers, environment=None):
+    def __init__(self, place, job, coordinators, workers, environment=None, spares=0):
         self.place, self.job, self.wanted = place, job, workers
         self.environment = {**os.environ, **(environment or {})}
         place.count += 1
         self.name = f"cluster-{place.count}"
         self.keys = place.path(self.name + ".keys")
-        subprocess.run([STARLING, "keys", "--out", self.keys, "--coordinators", str(coordinators)],
+        subprocess.run([STARLING, "keys", "--out", self.keys, "--coordinators", str(coordinators), "--spares", str(spares)],
                        check=True, stdout=subprocess.DEVNULL)
-        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(coordinators)]
+        everywhere = [f"127.0.0.1:{port}" for port in free_ports(coordinators + spares)]
+        self.addresses, self.of_spares = everywhere[:coordinators], everywhere[coordinators:]
         self.coordinators, self.workers, self.begun = {}, [], set()
         self.log = open(place.path(self.name + ".log"), "w+")
 
@@ -51,13 +52,20 @@ class Cluster:
 
     def command(self, i, job=None):
         return ("coordinator", "--job", job or self.job, "--keys", self.keys, "--name", f"coordinator-{i}",
-                "--listen", self.addresses[i], "--peers", ",".join(self.addresses), "--workers",
+                "--listen", (self.addresses + self.of_spares)[i], "--peers", ",".join(self.addresses), "--workers",
                 self.wanted, "--state", self.folder(i))
 
     def start_coordinator(self, i, job=None):
         first = ("--new",) if i not in self.begun else ()  # what an empty folder is, is said
         self.begun.add(i)
         self.coordinators[i] = self.start(*self.command(i, job), *first)
+        return self.coordinators[i]
+
+    def add_coordinator(self, i, *options):
+        """A spare, at an address that nobody knows yet; it knows those of the ones before it."""
+        command = list(self.command(i))
+        command[command.index("--peers") + 1] = ",".join((self.addresses + self.of_spares)[:i])
+        self.coordinators[i] = self.start(*command, "--add", *options)
         return self.coordinators[i]
 
     def start_worker(self, *options):

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "actors/inbox.h"
@@ -35,6 +36,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kCoordinatorPoll{50};
+constexpr milliseconds kHandOver{1000};     // at most
 constexpr std::chrono::seconds kLinger{5};  // after the job's end: late workers still hear of it
 
 // Returns the addresses of all coordinators, as others reach them.
@@ -61,6 +63,32 @@ Result<std::string> own_name(const CoordinatorCommand& command) {
   return name;
 }
 
+// Sets how one that does not begin the group takes part in it.
+Result<> join_group(const CoordinatorCommand& command, actors::CoordinatorOptions& options) {
+  const bool founder = options.self < options.founders;
+  if (founder != !command.joins)
+    return Error(
+        Code::kBadInput,
+        founder ? command.name + " is one of the " + std::to_string(options.founders) +
+                      " that begin the group, and is started without --add; a spare has a "
+                      "key of its own (starling keys --spares)"
+                : command.name + " is a spare: with --add it takes part in a group that has begun");
+  if (founder) return ok();
+  STARLING_TRY(listens, parse_address(command.listen));
+  if (means_everywhere(listens.host))
+    return Error(Code::kBadInput, "--listen must be an address at which others reach " +
+                                      command.name + ", is " + command.listen);
+  actors::CoordinatorOptions::Joins joins{listens.host, {}};
+  for (std::uint32_t i = 0; !command.replace.empty() && i < options.group.size(); ++i)
+    if (options.group[i].name == command.replace) joins.replaces = i;
+  if (!command.replace.empty() && (!joins.replaces || joins.replaces == options.self))
+    return Error(
+        Code::kBadInput,
+        "--replace expects the name of another coordinator of the keys, is " + command.replace);
+  options.joins = std::move(joins);
+  return ok();
+}
+
 Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command) {
   actors::CoordinatorOptions options;
   STARLING_TRY(job, load_job(command.job));
@@ -85,6 +113,8 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
     return Error(Code::kBadInput,
                  command.keys + " has no secret key of a coordinator named " + command.name);
   options.key = *key;
+  options.founders = static_cast<std::uint32_t>(ring.founders());
+  STARLING_TRY(join_group(command, options));
   STARLING_TRY(address, address_to_listen(command.listen));
   options.address = std::move(address);
   options.job_id = job_id_of(ring);
@@ -273,7 +303,10 @@ class Follower {
     ended_ = Clock::now();
     code_ = code;
     if (spectator_) spectator_->close();
-    if (!command_.child || gone_) fail(code, reason);
+    if (code == 0)
+      say(reason);
+    else if (!command_.child || gone_)
+      fail(code, reason);
   }
 
   void end_well(const event::Done& done) {
@@ -303,6 +336,19 @@ class Follower {
   bool gone_ = false;  // this coordinator, not the job
   int code_ = 0;
 };
+
+// Has another one lead before this one goes: it begins at once, where the others would wait to miss this one.
+void hand_over(caf::actor_system& system, const caf::actor& coordinator) {
+  caf::scoped_actor self(system);
+  const auto until = Clock::now() + kHandOver;
+  for (bool leads = true; leads && Clock::now() < until;
+       std::this_thread::sleep_for(kCoordinatorPoll)) {
+    leads = false;
+    self->request(coordinator, kHandOver, actors::hand_over_atom_v)
+        .receive([&](bool still) { leads = still; }, [](const caf::error&) {});
+    if (!leads) return;
+  }
+}
 
 Result<int> coordinate(const CoordinatorCommand& command) {
   STARLING_TRY(options, options_of(command));
@@ -379,6 +425,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     return code;
   };
   auto code = go();
+  hand_over(system, coordinator.actor);
   caf::anon_send(coordinator.actor, actors::stop_atom_v);
   return code;
 }
@@ -394,7 +441,9 @@ int coordinator(CoordinatorCommand command) {
   auto name = own_name(command);
   if (!name) return fail(name.error());
   command.name = std::move(name).value();
-  auto code = coordinate(command);
+  if (command.remove.empty() && command.job.empty())
+    return fail(Error(Code::kBadInput, "--job: a job file is expected"));
+  auto code = command.remove.empty() ? coordinate(command) : take_out(command);
   return code ? code.value() : fail(code.error());
 }
 

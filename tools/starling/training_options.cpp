@@ -200,8 +200,12 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
       "    --workers 8 --state /var/lib/starling --out out --new\n\n"
       "--new only when the group starts for the first time. Later it is left out: a coordinator\n"
       "whose folder was lost then asks the others what it had promised, is repaired by them, and\n"
-      "votes only after that.");
-  sub->add_option("--job", o.job, "job file")->required();
+      "votes only after that.\n\n"
+      "One that is gone for good is replaced by a spare (`starling keys --spares`), anywhere:\n"
+      "starling coordinator --add --replace coordinator-1 --job job.toml --keys coordinator-3 \\\n"
+      "    --listen 10.0.0.4:7000 --peers 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000 --workers 8\n"
+      "starling coordinator --remove coordinator-1 --keys keys --peers .. takes one out alone.");
+  sub->add_option("--job", o.job, "job file (not with --remove)");
   sub->add_option(
          "--keys", o.keys,
          "key file with this coordinator's key, or folder of split keys; read again when it "
@@ -213,8 +217,8 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
   sub->add_option("--listen", o.listen, "host:port; port 0 takes any")->capture_default_str();
   sub->add_option(
       "--peers", o.peers,
-      "addresses of all coordinators, in the order of the key file; not needed if there "
-      "is one");
+      "addresses of all coordinators that begin the group, in the order of the key file, lost ones "
+      "too; spares may follow; not needed if there is one");
   sub->add_option("--workers", o.workers, "the first epoch waits for so many workers")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
@@ -222,6 +226,18 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
       ->capture_default_str();
   sub->add_flag("--new", o.first,
                 "the group begins: this coordinator has never run, and its folder is empty");
+  auto* add =
+      sub->add_flag("--add", o.joins,
+                    "the group has begun without this coordinator, which takes part from now "
+                    "on; may stay when it is started again")
+          ->excludes("--new");
+  sub->add_option("--replace", o.replace,
+                  "with --add: the name of the coordinator that goes when this one has the log")
+      ->needs(add);
+  sub->add_option("--remove", o.remove,
+                  "starts nothing: has the group take out the coordinator of this name, and waits "
+                  "for it; with the key of any coordinator")
+      ->excludes(add);
   sub->add_option("--out", o.out,
                   "folder for events.jsonl and loss.svg (default: the state folder)");
   sub->add_flag("--resume", o.resume,

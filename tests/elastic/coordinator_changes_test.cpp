@@ -1,0 +1,138 @@
+// Who may take part in the group of coordinators, and what others are told of it.
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/wire/codec.h"
+#include "elastic/membership/coordinator.h"
+
+namespace starling::elastic {
+namespace {
+
+// The only coordinator of a group, which leads; its disk answers at once.
+struct Leading {
+  Leading() {
+    CoordinatorConfig config;
+    config.raft.election_ms = 150;
+    config.leader.job_hash = config.job.job_hash = 7;
+    coordinator.emplace(std::move(config), HardState{}, std::vector<RaftEntry>{});
+    run(1000);
+    REQUIRE(coordinator->leads());
+  }
+  void run(std::uint64_t ms) {
+    for (const auto end = now + ms; now < end; now += 10) on(coordinator_event::Tick{now});
+  }
+  void on(const CoordinatorEvent& event) {
+    for (auto& command : coordinator->on(event)) {
+      if (auto* said = std::get_if<coordinator_command::SendWorker>(&command)) {
+        if (auto* answer = std::get_if<ChangeAnswered>(&said->body)) answers.push_back(*answer);
+        if (auto* told = std::get_if<Seats>(&said->body)) seats.push_back(*told);
+      }
+      if (auto* dial = std::get_if<coordinator_command::Dial>(&command)) dialled = dial->seats;
+      if (std::holds_alternative<coordinator_command::Persist>(command))
+        on(coordinator_event::Persisted{});
+    }
+  }
+  // Asks as place `place`, and returns the answer.
+  ChangeAnswered ask(std::uint32_t place, ChangeAsked asked) {
+    answers.clear();
+    on(coordinator_event::ChangeArrived{{0, Nonce(100 + place)}, place, std::move(asked)});
+    return answers.empty() ? ChangeAnswered{} : answers.back();
+  }
+  static ChangeAsked to_add(std::uint32_t place, std::uint64_t life,
+                            std::string address = "tcp://10.0.0.4:7000") {
+    ChangeAsked asked;
+    asked.add = place;
+    asked.address = std::move(address);
+    asked.life = Nonce(life);
+    return asked;
+  }
+
+  std::optional<Coordinator> coordinator;
+  std::vector<ChangeAnswered> answers;
+  std::vector<Seats> seats;
+  Seats dialled;
+  std::uint64_t now = 0;
+};
+
+}  // namespace
+
+// Goal: nobody takes part before the log says whose the place is.
+TEST_CASE("coordinator: a place is given to the first life that asks, for good") {
+  Leading one;
+  CHECK(one.ask(1, Leading::to_add(1, 50)).state == ChangeState::kUnderWay);
+  CHECK(!one.coordinator->raft().members().learner);
+  CHECK(one.ask(1, Leading::to_add(1, 50)).state == ChangeState::kMayBegin);
+  CHECK(one.coordinator->raft().members().learner == 1);
+  CHECK(one.dialled.seats == std::vector<Seat>{{1, "tcp://10.0.0.4:7000"}});
+  // Another life, of an emptied folder or of a second process, never gets it.
+  const auto other = one.ask(1, Leading::to_add(1, 51));
+  CHECK(other.state == ChangeState::kRefused);
+  CHECK(other.reason.find("a place is given out once") != std::string::npos);
+  // The same life may come to another address.
+  one.ask(1, Leading::to_add(1, 50, "tcp://10.0.0.5:7000"));
+  CHECK(one.dialled.seats == std::vector<Seat>{{1, "tcp://10.0.0.5:7000"}});
+  CHECK(one.ask(1, Leading::to_add(1, 50)).state == ChangeState::kMayBegin);
+}
+
+TEST_CASE("coordinator: a place that was given up is not given out again") {
+  Leading one;
+  one.ask(1, Leading::to_add(1, 50));
+  one.ask(1, Leading::to_add(1, 50));
+  ChangeAsked gives_up;
+  gives_up.remove = 1;
+  CHECK(one.ask(0, gives_up).state != ChangeState::kRefused);
+  CHECK(one.ask(0, gives_up).state == ChangeState::kDone);
+  CHECK(one.ask(1, Leading::to_add(1, 50)).state == ChangeState::kRefused);
+}
+
+TEST_CASE("coordinator: what makes no sense is refused or not answered") {
+  Leading one;
+  CHECK(one.ask(0, Leading::to_add(0, 50)).reason.find("is started without --add") !=
+        std::string::npos);
+  ChangeAsked only;
+  only.remove = 0;
+  CHECK(one.ask(0, only).reason == "coordinator-0 is the only coordinator of the group");
+  ChangeAsked nobody;
+  nobody.remove = 5;
+  CHECK(one.ask(0, nobody).reason == "coordinator-5 is not in the group");
+  one.ask(2, Leading::to_add(1, 50));  // a place that is not the sender's
+  CHECK(one.answers.empty());
+  one.ask(1, Leading::to_add(1, 0));
+  CHECK(one.answers.empty());
+}
+
+// Goal: whoever knows only the first addresses can learn the others, and not those of members that are out.
+TEST_CASE("coordinator: where members are is told when the group changes") {
+  Leading one;
+  CHECK(one.dialled.seats.empty());
+  one.ask(1, Leading::to_add(1, 50));
+  one.ask(1, Leading::to_add(1, 50));
+  CHECK(one.dialled.seats == std::vector<Seat>{{1, "tcp://10.0.0.4:7000"}});
+  ChangeAsked gives_up;
+  gives_up.remove = 1;
+  one.ask(0, gives_up);
+  one.ask(2, Leading::to_add(2, 52, "tcp://10.0.0.6:7000"));
+  CHECK(one.dialled.seats == std::vector<Seat>{{2, "tcp://10.0.0.6:7000"}});
+}
+
+// Goal: whoever gets the group's state knows the places that were given out.
+TEST_CASE("group: places of coordinators are in its state") {
+  Group group;
+  const CoordinatorAt seat{3, "tcp://10.0.0.4:7000", Nonce(50)};
+  CHECK(group.apply(seat));
+  CHECK(!group.apply(seat));
+  CHECK(!group.apply(CoordinatorAt{3, "tcp://10.0.0.6:7000", Nonce(51)}));
+  CHECK(!group.apply(CoordinatorAt{64, "tcp://10.0.0.6:7000", Nonce(51)}));
+  const auto decoded = decode_group(encode_group(group.state()));
+  REQUIRE(decoded);
+  Group other;
+  other.restore(decoded.value());
+  CHECK(other.seats().at(3) == seat);
+  CHECK(other.seats().size() == 1);
+}
+
+}  // namespace starling::elastic
