@@ -207,29 +207,27 @@ class Coordinator : public caf::event_based_actor {
     return input::RaftArrived{*place, *raft};
   }
 
-  // Asks for its place until it has it, and until the one that it replaces is out.
+  // Asks for its place until it has it and the one that it replaces is out; and now and then as long as it lives, for
+  // others that begin again must hear where it is.
   void ask_for_place() {
     const auto now = std::chrono::steady_clock::now();
     if (!gateway_ || now < asks_next_) return;
-    asks_next_ = now + kClaimAgain;
-    if (machine_ && has_place())
-      return claim_.reset();  // the leader may be this one, and answers nobody then
+    const bool has = machine_ && has_place();
+    asks_next_ = now + (has ? std::chrono::milliseconds(kSeatsAgain) : kClaimAgain);
     gateway_->broadcast_to_servers(
         claim_->question("tcp://" + to_string(Address{options_.joins->host, gateway_->port()}),
                          options_.joins->replaces));
-    if (now - asks_since_ < kClaimTold) return;
+    if (has || now - asks_since_ < kClaimTold) return;
     asks_since_ = now;
-    warn("no coordinator that leads has " + std::string(machine_ ? "made" : "let") + " " +
-         options_.key.name + (machine_ ? " a member yet" : " take part yet") + "; it asks on");
+    warn(options_.key.name + (machine_ ? " is no member yet" : " may not take part yet") + ": " +
+         (why_not_.empty() ? "no coordinator that leads has answered" : why_not_) + "; it asks on");
   }
 
   // Whether all that it asked for is done, by its own log.
   bool has_place() const {
     const elastic::Raft& raft = machine_->raft();
     const auto& replaced = options_.joins->replaces;
-    const auto& voters = raft.members().voters;
-    const bool out =
-        !replaced || std::find(voters.begin(), voters.end(), *replaced) == voters.end();
+    const bool out = !replaced || !raft.is_voter(*replaced);
     return raft.votes() && raft.members_settled() && out;
   }
 
@@ -239,7 +237,10 @@ class Coordinator : public caf::event_based_actor {
     const auto* answer = std::get_if<ChangeAnswered>(&arrival.body);
     if (!answer || !claim_) return;
     if (answer->state == ChangeState::kRefused)
-      return end_alone(2, options_.key.name + " does not take part: " + answer->reason);
+      return end_alone(
+          machine_ ? 0 : 2,
+          options_.key.name + (machine_ ? " ends: " : " does not take part: ") + answer->reason);
+    why_not_ = answer->reason;
     if (answer->state == ChangeState::kUnderWay) return;
     if (!machine_) {
       Result<> saved = raft_log_->save(RaftTerm{}, {});
@@ -248,7 +249,6 @@ class Coordinator : public caf::event_based_actor {
         return end_alone(3, options_.key.name + " cannot write its log: " + saved.error().text());
       begin();
     }
-    if (answer->state == ChangeState::kDone) claim_.reset();
   }
 
   void dial(const Seats& seats) {
@@ -262,6 +262,8 @@ class Coordinator : public caf::event_based_actor {
   void hear_at_first(const Arrival& arrival) {
     const auto said = raft_of(arrival);
     if (!said || said->message.from != said->from) return;
+    // One that joined later takes part: so the group has begun.
+    if (said->from >= options_.founders) return first_->hear_member(said->from);
     if (said->message.kind == RaftKind::kRecall)
       send_raft(first_->answer(said->message));
     else
@@ -278,7 +280,9 @@ class Coordinator : public caf::event_based_actor {
                               options_.group[*begun].name +
                               " has its log; leave out --new, and the others repair this one");
     }
-    if (first_->over(std::chrono::duration_cast<std::chrono::milliseconds>(now - asks_since_))) {
+    const bool spares = options_.group.size() > options_.founders;
+    if (first_->over(std::chrono::duration_cast<std::chrono::milliseconds>(now - asks_since_),
+                     spares)) {
       first_.reset();
       if (auto saved = raft_log_->save(RaftTerm{}, {}); !saved)
         return end_alone(3, options_.key.name + " cannot write its log: " + saved.error().text());
@@ -456,7 +460,8 @@ class Coordinator : public caf::event_based_actor {
   AllowList allowed_;
   std::shared_ptr<RaftLog> raft_log_;  // the journal's log once this coordinator takes part
   Begun begun_;
-  std::optional<PlaceClaim> claim_;  // set while this one asks for a place
+  std::optional<PlaceClaim> claim_;  // of one that did not begin the group
+  std::string why_not_;              // what the leader has said of that last
   Seats seats_;                      // where coordinators are that did not begin the group
   std::chrono::steady_clock::time_point seats_next_;  // when others are told so again
   std::optional<FirstStart> first_;  // set while this one asks whether the group has begun

@@ -56,12 +56,16 @@ class FirstStart {
   // A member that has the group's log; none: no member has said so.
   const std::optional<std::uint32_t>& begun() const { return begun_; }
 
+  // This member of the group takes part in it: so it has begun.
+  void hear_member(std::uint32_t place) { begun_ = place; }
+
   // Returns whether this member may begin as new. It waits for members
   // that do not answer, but not for ever: a group may begin without them.
-  bool over(std::chrono::milliseconds waited) const {
+  // With spares it waits for all: those that do not answer may have been replaced.
+  bool over(std::chrono::milliseconds waited, bool spares = false) const {
     if (begun_) return false;
     for (const bool answered : answered_)
-      if (!answered) return waited >= kWait;
+      if (!answered) return !spares && waited >= kWait;
     return true;
   }
   static constexpr std::chrono::milliseconds kWait{10000};

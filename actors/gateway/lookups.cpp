@@ -12,7 +12,6 @@
 namespace starling::actors {
 namespace {
 
-constexpr const char* kScheme = "tcp://";
 constexpr std::chrono::milliseconds kApart{1000};  // of two lookups
 
 // True for digits and dots, or colons: no name service has to be asked for such a host.
@@ -23,7 +22,7 @@ bool is_number(const std::string& host) {
 
 // Returns what is to be looked up; without a host: nothing.
 Address name_in(const std::string& server) {
-  const std::string scheme(kScheme);
+  const std::string scheme(kTcpScheme);
   if (server.rfind(scheme, 0) != 0) return {};
   auto address = parse_address(server.substr(scheme.size()));
   if (!address || is_number(address.value().host)) return {};
@@ -94,7 +93,7 @@ void Lookups::run(const std::shared_ptr<Shared>& shared) {
       lock.unlock();
       std::vector<std::string> found;
       for (std::string& host : collectives::numeric_addresses(address.host))
-        found.push_back(kScheme + to_string(Address{std::move(host), address.port}));
+        found.push_back(kTcpScheme + to_string(Address{std::move(host), address.port}));
       lock.lock();
       Shared::Server& server = shared->servers[i];
       if (!found.empty() && server.address == address) server.found = std::move(found);

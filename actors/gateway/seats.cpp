@@ -5,18 +5,13 @@
 #include "core/base/address.h"
 
 namespace starling::actors {
-namespace {
-
-constexpr const char* kScheme = "tcp://";
-
-}  // namespace
 
 Result<std::string> address_to_dial(const std::string& address) {
   STARLING_TRY(at, parse_address(address));
-  if (address.rfind(kScheme, 0) != 0 || at.port == 0 || means_everywhere(at.host))
+  if (address.rfind(kTcpScheme, 0) != 0 || at.port == 0 || means_everywhere(at.host))
     return Error(Code::kBadInput, "expected tcp://host:port at which a server is reached, got \"" +
                                       address.substr(0, 300) + "\"");
-  return kScheme + to_string(at);
+  return kTcpScheme + to_string(at);
 }
 
 void take_seats(const Seats& seats, std::vector<GatewayOptions::Server>& servers) {

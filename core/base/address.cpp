@@ -6,7 +6,6 @@
 namespace starling {
 namespace {
 
-constexpr const char* kScheme = "tcp://";
 constexpr std::size_t kHostMax = 255;
 
 bool fits(const std::string& host, bool brackets) {
@@ -30,7 +29,7 @@ Result<Address> parse_address(const std::string& text) {
     return Error(Code::kBadInput, std::string(why) + ", is \"" + text.substr(0, 300) + "\"");
   };
   std::string rest = text;
-  if (rest.rfind(kScheme, 0) == 0) rest.erase(0, std::string(kScheme).size());
+  if (rest.rfind(kTcpScheme, 0) == 0) rest.erase(0, std::string(kTcpScheme).size());
   if (rest.find("://") != std::string::npos)
     return bad("an address must be host:port, or tcp:// and that");
   const auto colon = rest.rfind(':');

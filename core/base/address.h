@@ -10,6 +10,8 @@
 
 namespace starling {
 
+inline constexpr const char* kTcpScheme = "tcp://";
+
 struct Address {
   std::string host;  // without brackets
   std::uint16_t port = 0;

@@ -2,6 +2,7 @@
 // The messages of the control plane as plain structs: what workers, guards and coordinators say to
 // each other, what Raft stores, and what a plan is. The schema files beside this one say how they
 // travel; core/wire/codec.h turns one into the other.
+// Long because all messages of the control plane, and what Raft orders, are here, each a plain struct.
 
 #include <array>
 #include <cstdint>

@@ -25,10 +25,17 @@ constexpr std::size_t kAskers = 256;  // remembered
 Coordinator::Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log,
                          RaftSnapshot snapshot)
     : config_(std::move(config)),
-      raft_(config_.raft, std::move(hard_state), std::move(log), snapshot),
+      raft_(config_.raft, std::move(hard_state), std::vector<RaftEntry>(log), snapshot),
       group_(config_.leader.bugs) {
   was_whole_ = raft_.whole();
   told_voters_ = raft_.members().voters;
+  // What is in the log may not be committed as far as this one knows, and it may need these to hear so.
+  for (const RaftEntry& entry : log) {
+    if (entry.data.empty()) continue;
+    const auto decoded = decode_entry(entry.data);
+    const auto* seat = decoded ? std::get_if<CoordinatorAt>(&decoded.value()) : nullptr;
+    if (seat) heard_at_[seat->place] = seat->address;
+  }
   if (!snapshot.data) return;
   auto state = decode_group(*snapshot.data);
   STARLING_CHECK_MSG(state.has_value(), state.error().text());
@@ -42,6 +49,7 @@ CoordinatorCommands Coordinator::on(const CoordinatorEvent& event) {
   if (failed_) return {};
   commands_.clear();
   if (refused_) return {};
+  if (!std::exchange(dialled_, true) && !heard_at_.empty()) dial();
   if (std::exchange(restored_, false)) {
     if (of_other_job()) return std::exchange(commands_, {});
     dial();

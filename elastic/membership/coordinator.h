@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -181,9 +182,11 @@ class Coordinator {
   std::uint64_t recall_told_ms_ = 0;  // 0: not yet
   std::uint64_t no_log_ms_ = 0;       // since when no member has a log; 0: one may have it
   bool was_whole_ = true;
-  std::vector<std::uint32_t> told_voters_;  // the last that were told
-  std::deque<Nonce> askers_;                // told to prepare while it led, the newest last
-  CoordinatorCommands commands_;            // of the event being handled
+  std::map<std::uint32_t, std::string> heard_at_;  // addresses of places, whether decided or not
+  bool dialled_ = false;                           // what the log had at the start
+  std::vector<std::uint32_t> told_voters_;         // the last that were told
+  std::deque<Nonce> askers_;                       // told to prepare while it led, the newest last
+  CoordinatorCommands commands_;                   // of the event being handled
 };
 
 }  // namespace starling::elastic

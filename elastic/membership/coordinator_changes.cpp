@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "core/wire/limits.h"
@@ -11,25 +11,16 @@ namespace starling::elastic {
 
 using namespace coordinator_command;
 
-namespace {
-
-bool contains(const std::vector<std::uint32_t>& places, std::uint32_t place) {
-  return std::find(places.begin(), places.end(), place) != places.end();
-}
-
-}  // namespace
-
 std::string coordinator_name(std::uint32_t place) {
   return "coordinator-" + std::to_string(place);
 }
 
-// Of members, and of one that is about to be one: the leader must reach it before.
+// Where places are that did not begin the group: as decided, else as they have said themselves.
 Seats Coordinator::seats() const {
+  std::map<std::uint32_t, std::string> at = heard_at_;
+  for (const auto& [place, seat] : group_.seats()) at.try_emplace(place, seat.address);
   Seats seats;
-  const RaftMembers& now = raft_.members();
-  for (const auto& [place, seat] : group_.seats())
-    if (contains(now.voters, place) || now.learner == place || place >= now.next)
-      seats.seats.push_back({place, seat.address});
+  for (auto& [place, address] : at) seats.seats.push_back({place, std::move(address)});
   return seats;
 }
 
@@ -43,21 +34,36 @@ void Coordinator::on_event(const coordinator_event::ChangeArrived& e) {
   const auto answer = [&](ChangeState state, std::string reason = {}) {
     commands_.push_back(SendWorker{e.from, ChangeAnswered{state, std::move(reason)}});
   };
-  if (!group_.seats().empty()) commands_.push_back(SendWorker{e.from, seats()});
-  if (group_.end()) return answer(ChangeState::kRefused, "the job has ended");
-  if (!leader_) return;
+  const auto seat = group_.seats().find(e.place);
+  const bool given = seat != group_.seats().end();
+  const bool mine = given && seat->second.life == asked.life;
+  // A member is reached where it says, whoever leads: without that nobody might.
+  const bool later = e.place >= config_.raft.size;
+  if (later && asked.add == e.place && !asked.address.empty() && (mine || !given)) {
+    const bool news = std::exchange(heard_at_[e.place], asked.address) != asked.address;
+    if (news) dial();
+  }
+  if (const Seats now = seats(); !now.seats.empty()) commands_.push_back(SendWorker{e.from, now});
+  if (group_.end()) {
+    if (!mine) answer(ChangeState::kRefused, "the job has ended");
+    return;
+  }
+  if (!leader_ || !raft_.members_settled()) return;
   if (asked.add) {
     if (*asked.add != e.place || asked.address.empty() || asked.life == Nonce{}) return;
     const RaftMembers& now = raft_.members();
-    const auto seat = group_.seats().find(e.place);
-    const bool given = seat != group_.seats().end();
-    const bool member = contains(now.voters, e.place) || now.learner == e.place;
+    const bool member = raft_.is_member(e.place);
     const std::string other =
         coordinator_name(e.place) + " has been in the group already" +
         (member ? ", with another log" : "") +
         ": a place is given out once; start one in another place, under another key";
-    if (given && seat->second.life != asked.life) return answer(ChangeState::kRefused, other);
-    if (!member && e.place < now.next) return answer(ChangeState::kRefused, other);
+    if (given && !mine) return answer(ChangeState::kRefused, other);
+    if (!member && given && e.place < now.next) return answer(ChangeState::kRefused, other);
+    if (!member && e.place < now.next)
+      return answer(ChangeState::kRefused,
+                    coordinator_name(e.place) +
+                        " comes before one that has been in the group: places are given out in "
+                        "the order of their numbers");
     if (!given && member)
       return answer(ChangeState::kRefused, coordinator_name(e.place) +
                                                " is one of those that begin the group: "
@@ -69,12 +75,11 @@ void Coordinator::on_event(const coordinator_event::ChangeArrived& e) {
   const auto changed = raft_.propose_change({asked.add, asked.remove});
   if (!changed && changed.error().code() == Code::kBadInput)
     return answer(ChangeState::kRefused, changed.error().text());
-  const RaftMembers& now = raft_.members();
-  const bool in = !asked.add || contains(now.voters, *asked.add);
-  const bool out =
-      !asked.remove || (!contains(now.voters, *asked.remove) && now.learner != asked.remove);
+  const bool in = !asked.add || raft_.is_voter(*asked.add);
+  const bool out = !asked.remove || !raft_.is_member(*asked.remove);
   if (changed && in && out && raft_.members_settled()) return answer(ChangeState::kDone);
-  answer(asked.add ? ChangeState::kMayBegin : ChangeState::kUnderWay);
+  answer(asked.add ? ChangeState::kMayBegin : ChangeState::kUnderWay,
+         changed ? std::string() : changed.error().text());
 }
 
 // Tells people when the voters are others, and ends one that was taken out.

@@ -192,6 +192,7 @@ void Raft::receive(const RaftMessage& m) {
   // A member that has lost its log answers only recalls: to other messages it may have promised
   // another answer.
   const bool recalls = m.kind == RaftKind::kRecall || m.kind == RaftKind::kRecallReply;
+  if (hard_.lost && m.from >= config_.size) heard_later_member_ = true;
   if (hard_.lost && !recalls) return;
   switch (m.kind) {
     case RaftKind::kPreVote:

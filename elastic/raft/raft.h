@@ -95,10 +95,10 @@ struct RaftSnapshot {
 // RaftChange is what an operator asks of the group. A place is given out once: a member that was taken out never comes
 // back, since a process that still runs under its name could vote beside the new one.
 struct RaftChange {
-  // A place that was never in the group: it is sent the log, and votes when it has it. The one that was being added
-  // before, and has not got so far, is given up.
+  // A place above all that were ever in the group: it is sent the log, and votes when it has it.
   std::optional<std::uint32_t> add;
-  std::optional<std::uint32_t> remove;  // a member, once the added one votes
+  // A member, once the added one votes. The one that is being added: it is given up.
+  std::optional<std::uint32_t> remove;
 };
 
 // Faults that tests plant; the shipped build has no branch for them (elastic/planted.h).
@@ -218,6 +218,8 @@ class Raft {
   const RaftMembers& members() const { return members_; }
   // Whether that entry is committed, as far as this member knows.
   bool members_settled() const { return members_index_ <= commit_; }
+  bool is_voter(std::uint32_t place) const;
+  bool is_member(std::uint32_t place) const { return is_voter(place) || members_.learner == place; }
   bool votes() const { return is_voter(config_.self); }
   // Another member has said that this one was taken out.
   bool removed() const { return removed_; }
@@ -328,8 +330,6 @@ class Raft {
   std::uint64_t term_at(std::uint64_t index) const;
   std::uint64_t search_back(std::uint64_t index, std::uint64_t term) const;
   std::uint32_t quorum() const;
-  bool is_voter(std::uint32_t place) const;
-  bool is_member(std::uint32_t place) const { return is_voter(place) || members_.learner == place; }
   bool is_removed(std::uint32_t place) const;
   template <class Visit>
   void for_others(Visit visit) const;
@@ -358,7 +358,8 @@ class Raft {
   bool handing_over_ = false;            // as leader
   std::uint64_t elect_at_ms_ = 0;        // the next time that it asks a voter to stand
   bool removed_ = false;
-  std::uint64_t own_first_ = 0;  // as leader: index of the term's no-op
+  bool heard_later_member_ = false;  // while lost
+  std::uint64_t own_first_ = 0;      // as leader: index of the term's no-op
 
   bool started_ = false;
   std::uint64_t now_ms_ = 0;

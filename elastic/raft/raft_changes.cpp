@@ -66,18 +66,29 @@ Result<> Raft::propose_change(const RaftChange& change) {
   RaftMembers next = members_;
   if (change.add && !is_member(*change.add)) {
     if (*change.add < next.next)
-      return Error(Code::kBadInput, name(*change.add) + " has been in the group already");
+      return Error(
+          Code::kBadInput,
+          name(*change.add) +
+              " has been in the group already, or one after it has: places are given out once, "
+              "in the order of their numbers");
     if (*change.add >= limits::kSeats || next.voters.size() >= limits::kVoters)
       return Error(Code::kBadInput, "a group has at most " + std::to_string(limits::kVoters) +
                                         " coordinators, and places up to " +
                                         std::to_string(limits::kSeats - 1));
+    if (change.remove && *change.remove < next.next && !is_member(*change.remove))
+      return Error(Code::kBadInput, name(*change.remove) + " is out of the group already");
+    if (next.learner)
+      return Error(Code::kUnavailable,
+                   name(*next.learner) + " is being added; --remove gives it up");
     next.learner = *change.add;
     next.next = *change.add + 1;
   }
   if (change.remove && next.leaving != change.remove) {
     const bool gives_up = next.learner == change.remove && change.add != change.remove;
     if (gives_up) {
+      // Nobody asks any more that the one which it was to replace goes.
       next.learner.reset();
+      next.leaving.reset();
     } else if (contains(next.voters, *change.remove)) {
       if (next.leaving)
         return Error(Code::kUnavailable, name(*next.leaving) + " is being taken out");
@@ -152,8 +163,7 @@ void Raft::on_elect(const RaftMessage& m) {
 
 // The sender's log says so, and a committed entry stays: this member asks nobody any more.
 void Raft::on_removed(const RaftMessage& m) {
-  if (role_ == RaftRole::kLeader || m.term < hard_.term) return;
-  removed_ = true;
+  if (role_ != RaftRole::kLeader && m.term > 0) removed_ = true;
 }
 
 }  // namespace starling::elastic

@@ -203,6 +203,7 @@ void Raft::know_promises() {
 
 Recalled Raft::recalled() const {
   Recalled recalled;
+  recalled.changed = heard_later_member_ && !has(RaftBug::kRecallsChanged);
   for (std::uint32_t from = 0; from < config_.size; ++from) {
     const auto answer = answers_.find(from);
     const bool answered = answer != answers_.end();

@@ -8,7 +8,7 @@
 namespace starling::actors {
 namespace {
 
-std::string at(const Peer& server, const std::string& host = "127.0.0.1") {
+std::string dialled_at(const Peer& server, const std::string& host = "127.0.0.1") {
   return "tcp://" + host + ":" + std::to_string(server.gateway->port());
 }
 
@@ -33,7 +33,7 @@ std::uint64_t next_leave(Peer& server) {
 TEST_CASE("gateway: a server without an address gets one, and is reached") {
   const auto first = make_server(100);
   const auto second = make_second(101);
-  Peer worker(client_of(at(*first), ""));
+  Peer worker(client_of(dialled_at(*first), ""));
   CHECK(worker.gateway->has_address(0));
   CHECK(!worker.gateway->has_address(1));
   worker.gateway->broadcast_to_servers(Leave{1});
@@ -42,7 +42,7 @@ TEST_CASE("gateway: a server without an address gets one, and is reached") {
   CHECK(worker.gateway->link(1) == LinkState::kConnecting);
   CHECK(worker.gateway->dropped(Drop::kNoRoute) == 1);
 
-  CHECK(worker.gateway->dial(1, at(*second)));
+  CHECK(worker.gateway->dial(1, dialled_at(*second)));
   CHECK(worker.gateway->has_address(1));
   worker.gateway->broadcast_to_servers(Leave{2});
   CHECK(next_leave(*first) == 2);
@@ -61,13 +61,13 @@ TEST_CASE("gateway: a server without an address gets one, and is reached") {
 TEST_CASE("gateway: an address that changes moves the link, and the former process is not heard") {
   const auto former = make_server(100);
   const auto present = make_server(101);
-  Peer worker(client_of(at(*former), ""));
+  Peer worker(client_of(dialled_at(*former), ""));
   worker.gateway->send_to_server(0, Leave{1});
   CHECK(next_leave(*former) == 1);
   CHECK(former->gateway->send_to(life(200), Fenced{"first"}));
   REQUIRE(worker.inbox.next());
 
-  CHECK(worker.gateway->dial(0, at(*present)));
+  CHECK(worker.gateway->dial(0, dialled_at(*present)));
   worker.gateway->send_to_server(0, Leave{2});
   CHECK(next_leave(*present) == 2);
   CHECK(former->inbox.size() == 0);
@@ -90,7 +90,7 @@ TEST_CASE("gateway: what waits for a server goes with its former address") {
   const auto server = make_server(100);
   Peer worker(client_of("tcp://127.0.0.1:1", ""));  // nobody listens there
   for (int i = 0; i < 5; ++i) worker.gateway->send_to_server(0, Leave{1});
-  CHECK(worker.gateway->dial(0, at(*server)));
+  CHECK(worker.gateway->dial(0, dialled_at(*server)));
   worker.gateway->send_to_server(0, Leave{2});
   CHECK(next_leave(*server) == 2);
   CHECK(worker.gateway->dropped(Drop::kLinkBroken) == 5);
@@ -98,7 +98,7 @@ TEST_CASE("gateway: what waits for a server goes with its former address") {
 
 TEST_CASE("gateway: a wrong address, or the one that is dialled, changes nothing") {
   const auto server = make_server(100);
-  Peer worker(client_of(at(*server), ""));
+  Peer worker(client_of(dialled_at(*server), ""));
   worker.gateway->send_to_server(0, Leave{1});
   CHECK(next_leave(*server) == 1);
   const std::string port = std::to_string(server->gateway->port());
@@ -114,7 +114,7 @@ TEST_CASE("gateway: a wrong address, or the one that is dialled, changes nothing
       CHECK(dialled.error().code() == Code::kBadInput);
     }
   }
-  CHECK(worker.gateway->dial(0, at(*server)));
+  CHECK(worker.gateway->dial(0, dialled_at(*server)));
   CHECK(worker.gateway->link(0) == LinkState::kUp);
   CHECK(!worker.gateway->has_address(1));
   worker.gateway->send_to_server(0, Leave{2});
@@ -126,7 +126,7 @@ TEST_CASE("gateway: a wrong address, or the one that is dialled, changes nothing
 TEST_CASE("gateway: all addresses of a name that is said later are dialled") {
   const auto server = make_second(100);
   Peer worker(client_of("", ""));
-  CHECK(worker.gateway->dial(1, at(*server, "localhost")));
+  CHECK(worker.gateway->dial(1, dialled_at(*server, "localhost")));
   worker.gateway->send_to_server(1, Leave{1});
   CHECK(next_leave(*server) == 1);
 }
@@ -136,8 +136,8 @@ TEST_CASE("gateway: the handler of arrivals may dial") {
   const auto first = make_server(100);
   const auto second = make_second(101);
   std::atomic<Gateway*> door{nullptr};
-  auto started = Gateway::start(client_of(at(*first), ""), [&](const Arrival&) {
-    CHECK(door.load()->dial(1, at(*second)));
+  auto started = Gateway::start(client_of(dialled_at(*first), ""), [&](const Arrival&) {
+    CHECK(door.load()->dial(1, dialled_at(*second)));
     door.load()->send_to_server(1, Leave{3});
   });
   REQUIRE(started);

@@ -86,13 +86,13 @@ std::shared_ptr<const TrainingSetup> small_setup() {
 }
 
 // A worker's actor, and how it ended.
-struct LiveWorker {
+struct SeatedWorker {
   caf::actor_system_config config = make_system_config();
   caf::actor_system system{config};
   ThreadInbox<WorkerOver> inbox{system};
   caf::actor loader = spawn_loader(system, one_sequence);
 
-  explicit LiveWorker(const std::string& first) {
+  explicit SeatedWorker(const std::string& first) {
     WorkerOptions options;
     options.setup = small_setup();
     options.job_id = kJob;
@@ -101,7 +101,7 @@ struct LiveWorker {
     options.coordinators = coordinators(first);
     REQUIRE(spawn_worker(system, std::move(options), loader, inbox.address()));
   }
-  ~LiveWorker() { caf::anon_send_exit(loader, caf::exit_reason::user_shutdown); }
+  ~SeatedWorker() { caf::anon_send_exit(loader, caf::exit_reason::user_shutdown); }
   std::string reason() {
     const auto word = inbox.take(kPatience);
     const auto* over = word ? std::get_if<WorkerOver>(&*word) : nullptr;
@@ -123,7 +123,7 @@ TEST_CASE("seats: addresses are taken by place; wrong ones and other places are 
 TEST_CASE("seats: a worker whose one coordinator moves goes on at its new address") {
   const auto former = make_server(100);
   const auto present = make_server(102);
-  LiveWorker worker(at(*former));
+  SeatedWorker worker(at(*former));
   REQUIRE(next<Join>(*former));
   CHECK(former->gateway->send_to(life(200), Seats{{{0, at(*present)}}}));
   REQUIRE(next<Join>(*present));
@@ -135,7 +135,7 @@ TEST_CASE("seats: a worker reaches a coordinator that came later, and says which
   auto first = make_server(100);
   const auto second = make_second();
   const Stderr errors;
-  LiveWorker worker(at(*first));
+  SeatedWorker worker(at(*first));
   REQUIRE(next<Join>(*first));
   for (int i = 0; i < 3; ++i)
     CHECK(first->gateway->send_to(life(200),

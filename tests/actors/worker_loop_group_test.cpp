@@ -153,6 +153,7 @@ class Run {
     handle(elastic::coordinator_event::Persisted{});
   }
   void execute(const elastic::coordinator_command::SendRaft&) {}  // there is nobody else
+  void execute(const elastic::coordinator_command::Dial&) {}
   // No checkpoints in these runs.
   void execute(const elastic::leader_command::Store&) { FAIL("a checkpoint"); }
   void execute(const elastic::leader_command::Tidy&) { FAIL("a checkpoint"); }

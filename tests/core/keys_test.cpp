@@ -127,7 +127,7 @@ TEST_CASE("keys: split keys are a file for each process, and together the whole 
 // Goal: who has any part of a job's keys knows all coordinators that there may be, and how many of
 // them begin; without spares nothing is as it was not. Method: every way in which keys travel.
 TEST_CASE("keys: spares are with the coordinators everywhere, and are told apart from them") {
-  const Folder folder;
+  const KeyFolder folder;
   const KeyRing ring = KeyRing::generate(3, 2, 9);
   CHECK(ring.numbered("coordinator").size() == 12);
   CHECK(ring.founders() == 3);
@@ -157,7 +157,7 @@ TEST_CASE("keys: spares are with the coordinators everywhere, and are told apart
 }
 
 TEST_CASE("keys: a folder whose files have other founders is refused") {
-  const Folder folder;
+  const KeyFolder folder;
   const KeyRing ring = KeyRing::generate(1, 1, 2);
   REQUIRE(ring.split(folder / "split"));
   const std::string file = (folder / "split") + "/worker-0";

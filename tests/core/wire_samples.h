@@ -57,6 +57,9 @@ SAMPLE_FIELDS(Noted, a)
 SAMPLE_FIELDS(LeaderHint, a, b, c)
 SAMPLE_FIELDS(Seat, a, b)
 SAMPLE_FIELDS(Seats, a)
+SAMPLE_FIELDS(ChangeAsked, a, b, c, d)
+SAMPLE_FIELDS(ChangeAnswered, a, b)
+SAMPLE_FIELDS(CoordinatorAt, a, b, c)
 SAMPLE_FIELDS(RaftMembers, a, b, c, d)
 SAMPLE_FIELDS(RaftEntry, a, b, c, d)
 SAMPLE_FIELDS(RaftMessage, a, b, c, d, e, f, g, h, i, j, k)
@@ -76,7 +79,7 @@ SAMPLE_FIELDS(JobEnded, a, b, c, d, e, f)
 SAMPLE_FIELDS(Envelope, a, b, c, d)
 SAMPLE_FIELDS(GroupState::Life, a, b, c, d, e)
 SAMPLE_FIELDS(GroupState::EpochMembers, a, b)
-SAMPLE_FIELDS(GroupState, a, b, c, d, e, f, g, h, i, j, k, l, m)
+SAMPLE_FIELDS(GroupState, a, b, c, d, e, f, g, h, i, j, k, l, m, n)
 #undef SAMPLE_FIELDS
 template <class Self>
 std::tuple<> fields_of(Self&, Released*) {
@@ -272,6 +275,18 @@ class Maker {
   void fill(PlanKind& kind) { kind = static_cast<PlanKind>(1 + below(3)); }
   void fill(BeginAt& begin) { begin = static_cast<BeginAt>(1 + below(3)); }
   void fill(RaftKind& kind) { kind = static_cast<RaftKind>(1 + below(12)); }
+  void fill(ChangeState& state) { state = static_cast<ChangeState>(1 + below(4)); }
+  void fill(ChangeAsked& asked) {
+    if (below(2) != 0) asked.add = static_cast<std::uint32_t>(below(limits::kSeats));
+    if (below(2) != 0) asked.remove = static_cast<std::uint32_t>(below(limits::kSeats));
+    fill(asked.address);
+    fill(asked.life);
+  }
+  void fill(CoordinatorAt& seat) {
+    seat.place = static_cast<std::uint32_t>(below(limits::kSeats));
+    fill(seat.address);
+    fill(seat.life);
+  }
   void fill(RaftMembers& members) {
     members = {};
     for (auto n = 1 + below(limits::kVoters); n > 0; --n)

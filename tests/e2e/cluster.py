@@ -21,7 +21,7 @@ class Cluster:
                        check=True, stdout=subprocess.DEVNULL)
         everywhere = [f"127.0.0.1:{port}" for port in free_ports(coordinators + spares)]
         self.addresses, self.of_spares = everywhere[:coordinators], everywhere[coordinators:]
-        self.coordinators, self.workers, self.begun = {}, [], set()
+        self.coordinators, self.workers, self.begun, self.workers_begun = {}, [], set(), 0
         self.log = open(place.path(self.name + ".log"), "w+")
 
     def __enter__(self):
@@ -68,9 +68,12 @@ class Cluster:
         self.coordinators[i] = self.start(*command, "--add", *options)
         return self.coordinators[i]
 
-    def start_worker(self, *options):
-        self.workers.append(self.start("worker", "--join", ",".join(self.addresses), "--keys", self.keys,
-                                       "--job", self.job, "--name", f"worker-{len(self.workers)}", *options))
+    def start_worker(self, *options, everywhere=False):
+        """everywhere: it is told the addresses of spares, too."""
+        addresses = self.addresses + (self.of_spares if everywhere else [])
+        self.workers_begun += 1
+        self.workers.append(self.start("worker", "--join", ",".join(addresses), "--keys", self.keys,
+                                       "--job", self.job, "--name", f"worker-{self.workers_begun - 1}", *options))
         return self.workers[-1]
 
     def start_all(self):

@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 from cluster import Cluster
-from harness import STARLING, main, require, wait_until
+from harness import STARLING, children_of, main, require, wait_until
 
 
 TOLD = "the coordinators of the group are now "
@@ -35,6 +35,15 @@ def newest_step(cluster):
     return max(cluster.steps(i) for i in cluster.coordinators)
 
 
+def newest_world(cluster):
+    return max((event["version"], event["world"]) for i in cluster.coordinators for event in cluster.events(i, "step"))[1]
+
+
+def changed(cluster, what):
+    """The lives of workers that have, as any coordinator has told."""
+    return {event["id"] for i in cluster.coordinators for event in cluster.events(i, "worker") if event["what"] == what}
+
+
 def steps_go_on(cluster):
     now = newest_step(cluster)
     wait_until(lambda: newest_step(cluster) > now + 10, "steps go on")
@@ -56,7 +65,7 @@ def all_three_are_replaced_while_workers_are_killed_and_the_leader_dies(place):
     with Cluster(place, job, coordinators=3, workers=4, spares=3) as cluster:
         cluster.start_all()
         cluster.wait_for_step(0, 20)
-        group, gone = {0, 1, 2}, set()
+        group = {0, 1, 2}
         for spare in (3, 4, 5):
             leads = leader(cluster)
             founders = sorted(group & {0, 1, 2}, key=lambda i: i == leads)
@@ -64,20 +73,50 @@ def all_three_are_replaced_while_workers_are_killed_and_the_leader_dies(place):
             how = signal.SIGTERM if spare == 5 else signal.SIGKILL
             cluster.coordinators[lost].send_signal(how)
             cluster.coordinators[lost].wait(60)
-            victim = cluster.workers[spare - 3]
-            victim.send_signal(signal.SIGKILL)
-            victim.wait()
-            gone.add(victim)
+            guard = cluster.workers.pop(0)  # of the oldest worker, whose machine is lost as well
+            for pid in (guard.pid, *children_of(guard.pid)):
+                os.kill(pid, signal.SIGKILL)
+            guard.wait()
             cluster.add_coordinator(spare, "--replace", f"coordinator-{lost}")
             group = group - {lost} | {spare}
             wait_until(lambda: group_told(cluster) == group, f"the group is {group}")
+            # Another worker takes the lost one's part before the next is killed: its state is with as many again.
+            cluster.start_worker(everywhere=True)
+            wait_until(lambda: len(changed(cluster, "joined")) == 4 + spare - 2, "another one joins")
+            wait_until(lambda: newest_world(cluster) == 4, "it computes")
             steps_go_on(cluster)
         require(leader(cluster) in (3, 4, 5), "one that is gone leads")
-        # The last of the first workers is alone with coordinators whose addresses it heard in the run.
-        end_as_quiet(cluster, quiet, (3, 4, 5), [w for w in cluster.workers if w not in gone])
-        folders = [cluster.folder(i) for i in range(6)]
-        judged = subprocess.run([STARLING, "audit", *folders, "--together"], capture_output=True, text=True)
-        require(judged.returncode == 0, judged.stdout + judged.stderr)
+        # The last of the first workers has heard in the run alone where all three are.
+        end_as_quiet(cluster, quiet, (3, 4, 5), cluster.workers)
+        judged = subprocess.run([STARLING, "audit", *(cluster.folder(i) for i in range(6)), "--together"], capture_output=True, text=True)
+        require(judged.returncode == 0 and "not shown" not in judged.stdout, judged.stdout + judged.stderr)
+        gone = changed(cluster, "lost") | changed(cluster, "fenced")
+        require(len(gone) == 3, f"three workers were killed, {gone} are gone")
+
+
+def a_group_of_later_members_begins_again(place):
+    """All of them lose power at once, and none of their command lines has the address of every other one."""
+    job = place.waiting_job(steps=400)
+    quiet = place.quiet(job)
+    with Cluster(place, job, coordinators=3, workers=2, spares=2) as cluster:
+        cluster.start_all()
+        cluster.wait_for_step(0, 20)
+        for lost, spare in ((1, 3), (2, 4)):
+            cluster.coordinators[lost].kill()
+            cluster.coordinators[lost].wait()
+            cluster.add_coordinator(spare, "--replace", f"coordinator-{lost}")
+            group = {0, 1, 2, 3, 4} - {lost} - ({4} if spare == 3 else {1})
+            wait_until(lambda: group_told(cluster) == group, f"the group is {group}")
+        led = max(event["term"] for i in cluster.coordinators for event in cluster.events(i, "leader"))
+        for i in (0, 3, 4):
+            cluster.coordinators[i].kill()
+        for i in (0, 3, 4):
+            cluster.coordinators[i].wait()
+        cluster.start_coordinator(0)
+        cluster.add_coordinator(3, "--replace", "coordinator-1")
+        cluster.add_coordinator(4, "--replace", "coordinator-2")
+        wait_until(lambda: any(event["term"] > led for i in (0, 3, 4) for event in cluster.events(i, "leader")), "one of them leads")
+        end_as_quiet(cluster, quiet, (0, 3, 4), cluster.workers)
 
 
 def one_is_taken_out_by_hand_and_ends(place):
@@ -137,5 +176,5 @@ def who_may_take_part_is_said(place):
             require(asked.returncode == 2 and words in asked.stderr and asked.stderr.count("\n") == 1, asked.stderr)
 
 
-main(all_three_are_replaced_while_workers_are_killed_and_the_leader_dies, one_is_taken_out_by_hand_and_ends,
+main(all_three_are_replaced_while_workers_are_killed_and_the_leader_dies, a_group_of_later_members_begins_again, one_is_taken_out_by_hand_and_ends,
      a_place_is_given_out_once, who_may_take_part_is_said)

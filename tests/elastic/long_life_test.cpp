@@ -57,7 +57,7 @@ class LongLife {
     const RaftLogSnapshot snapshot = log_->take_snapshot();
     coordinator_.emplace(std::move(config), HardState{term.term, term.vote, term.lost},
                          log_->take_entries(),
-                         RaftSnapshot{snapshot.index, snapshot.term, snapshot.data});
+                         RaftSnapshot{snapshot.index, snapshot.term, snapshot.data, {}});
     terms_ = 0;
     for (int i = 0; i < 4 && !coordinator_->leads(); ++i) tick(100);
     REQUIRE(coordinator_->leads());

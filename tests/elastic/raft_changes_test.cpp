@@ -17,8 +17,8 @@ RaftEntry change_to(std::uint64_t index, std::uint64_t term, Places voters, std:
 }
 
 // A group of `size`, and places after it that wait to be added.
-Group group_with_spares(std::uint32_t size, std::uint32_t spares) {
-  Group group(size);
+RaftGroup group_with_spares(std::uint32_t size, std::uint32_t spares) {
+  RaftGroup group(size);
   for (std::uint32_t i = size; i < size + spares; ++i) {
     group.members.emplace_back(config(i, size), HardState{}, std::vector<RaftEntry>{});
     group.applied.emplace_back();
@@ -28,7 +28,7 @@ Group group_with_spares(std::uint32_t size, std::uint32_t spares) {
   return group;
 }
 
-Raft& leader_in(Group& group) {
+Raft& leader_in(RaftGroup& group) {
   const auto leader = group.leader();
   REQUIRE(leader);
   return group.members[*leader];
@@ -36,7 +36,7 @@ Raft& leader_in(Group& group) {
 
 // Goal: one that joins is sent the log, then votes; the one that it replaces is taken out then.
 TEST_CASE("raft: a member is replaced by one in another place") {
-  Group group = group_with_spares(3, 1);
+  RaftGroup group = group_with_spares(3, 1);
   const std::uint32_t lost = (*group.leader() + 1) % 3;
   REQUIRE(leader_in(group).propose(Bytes{42}));
   group.run(kT);
@@ -70,7 +70,7 @@ TEST_CASE("raft: a member is replaced by one in another place") {
 
 // Goal: a place without the log has no vote, however long it takes.
 TEST_CASE("raft: an added member does not count before it has the log") {
-  Group group = group_with_spares(3, 1);
+  RaftGroup group = group_with_spares(3, 1);
   group.isolate(3);
   CHECK(leader_in(group).propose_change({3, {}}));
   group.run(20 * kT);
@@ -80,11 +80,23 @@ TEST_CASE("raft: an added member does not count before it has the log") {
   SUBCASE("and is given up for another") {
     group.members.emplace_back(config(4, 3), HardState{}, std::vector<RaftEntry>{});
     group.applied.emplace_back();
+    CHECK(!leader_in(group).propose_change({4, {}}));
+    CHECK(leader_in(group).propose_change({{}, 3}));
+    group.run(5 * kT);
     CHECK(leader_in(group).propose_change({4, {}}));
     group.run(5 * kT);
     CHECK(leader_in(group).members().voters == Places{0, 1, 2, 4});
     const auto again = leader_in(group).propose_change({3, {}});
     CHECK(again.error().text().find("coordinator-3 has been in the group already") == 0);
+  }
+  SUBCASE("and is given up without the one that it was to replace") {
+    CHECK(leader_in(group).propose_change({3, 1}));
+    group.run(5 * kT);
+    CHECK(leader_in(group).members().leaving == 1);
+    CHECK(leader_in(group).propose_change({{}, 3}));
+    group.run(20 * kT);
+    CHECK(leader_in(group).members().voters == Places{0, 1, 2});
+    CHECK(!leader_in(group).members().leaving);
   }
   SUBCASE("and is given up alone") {
     CHECK(leader_in(group).propose_change({{}, 3}));
@@ -96,7 +108,7 @@ TEST_CASE("raft: an added member does not count before it has the log") {
 
 // Goal: the state of the group comes with its members.
 TEST_CASE("raft: a member that is added late gets the group with the snapshot") {
-  Group group = group_with_spares(3, 2);
+  RaftGroup group = group_with_spares(3, 2);
   CHECK(leader_in(group).propose_change({3, {}}));
   group.run(5 * kT);
   for (int i = 0; i < 4; ++i) {
@@ -118,7 +130,7 @@ TEST_CASE("raft: a member that is added late gets the group with the snapshot") 
 
 // Goal: leadership goes to a voter with the whole log at once, not after a timeout.
 TEST_CASE("raft: a leader hands over") {
-  Group group = group_with_spares(3, 0);
+  RaftGroup group = group_with_spares(3, 0);
   const auto before = *group.leader();
   const auto term = group.members[before].term();
   group.members[before].hand_over();
@@ -131,7 +143,7 @@ TEST_CASE("raft: a leader hands over") {
 TEST_CASE("raft: the leader itself is replaced") {
   for (const std::uint32_t size : {1u, 3u}) {
     CAPTURE(size);
-    Group group = group_with_spares(size, 1);
+    RaftGroup group = group_with_spares(size, 1);
     const auto before = *group.leader();
     CHECK(leader_in(group).propose_change({size, before}));
     group.run(10 * kT);
@@ -145,7 +157,7 @@ TEST_CASE("raft: the leader itself is replaced") {
 }
 
 TEST_CASE("raft: what no group can do is refused, and asking twice is asking once") {
-  Group group = group_with_spares(3, 1);
+  RaftGroup group = group_with_spares(3, 1);
   Raft& leader = leader_in(group);
   const auto index = leader.last_index();
   const auto error_of = [&](RaftChange change) {
@@ -163,7 +175,7 @@ TEST_CASE("raft: what no group can do is refused, and asking twice is asking onc
   CHECK(error_of({{}, other}) == "another change is under way");
   for (Raft& member : group.members)
     if (member.role() != RaftRole::kLeader) CHECK(!member.propose_change({3, {}}));
-  Group alone = group_with_spares(1, 0);
+  RaftGroup alone = group_with_spares(1, 0);
   CHECK(leader_in(alone).propose_change({{}, 0}).error().text() ==
         "coordinator-0 is the only coordinator of the group");
 }
@@ -211,7 +223,7 @@ TEST_CASE("raft: a member without its log does not vote in a changed group") {
     const auto upto = [&](std::ptrdiff_t count) {
       return std::vector<RaftEntry>(all.begin(), all.begin() + count);
     };
-    Group group(0);
+    RaftGroup group(0);
     group.applied.resize(4);
     HardState lost;
     lost.lost = true;

@@ -4,13 +4,6 @@
 
 namespace starling::elastic {
 
-namespace {
-
-constexpr std::uint64_t kElection = 100;  // T, ms
-constexpr std::uint64_t kFaultsUntil = 40 * kElection;
-
-}  // namespace
-
 // Each class of fault is off in half of the schedules (swarm): faults can hide each other.
 RaftWorld::RaftWorld(std::uint64_t seed, RaftBug bug) : seed_(mix64(seed)), bug_(bug) {
   constexpr std::uint32_t kSizes[] = {1, 2, 3, 3, 3, 3, 4, 5, 5, 5};

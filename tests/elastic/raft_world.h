@@ -168,6 +168,8 @@ class RaftWorld {
   std::uint64_t compact_percent_ = 0;  // of the batches that were applied
   std::uint64_t change_percent_ = 0;
   static constexpr std::size_t kPlaces = 12;
+  static constexpr std::uint64_t kElection = 100;  // T, ms
+  static constexpr std::uint64_t kFaultsUntil = 40 * kElection;
   std::array<std::array<bool, kPlaces>, kPlaces> cut_{};
   std::uint32_t founders_ = 0;
   // The operator's wish: this place is to join, in place of a lost one or as one more.

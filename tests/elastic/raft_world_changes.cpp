@@ -10,8 +10,6 @@ namespace starling::elastic {
 
 namespace {
 
-constexpr std::uint64_t kElection = 100;  // T, ms
-
 bool is_in(const std::vector<std::uint32_t>& places, std::uint32_t place) {
   return std::find(places.begin(), places.end(), place) != places.end();
 }

@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kAgain{200};
-constexpr std::chrono::seconds kPatience{30};
+constexpr std::chrono::seconds kTakeOutPatience{30};
 
 // Holds the last answer of the coordinator that leads. Threads: any.
 class Answers {
@@ -61,7 +61,7 @@ Result<int> take_out(const CoordinatorCommand& command) {
   options.follows_seats = true;
   Answers answers;
   STARLING_TRY(gateway, actors::Gateway::start(std::move(options), answers.handler()));
-  for (const auto begun = Clock::now(); Clock::now() - begun < kPatience;) {
+  for (const auto begun = Clock::now(); Clock::now() - begun < kTakeOutPatience;) {
     gateway->broadcast_to_servers(asked);
     std::this_thread::sleep_for(kAgain);
     const auto answer = answers.last();
@@ -73,10 +73,10 @@ Result<int> take_out(const CoordinatorCommand& command) {
   }
   return Error(Code::kUnavailable,
                answers.last() ? command.remove + " is not out of the group after " +
-                                    std::to_string(kPatience.count()) +
+                                    std::to_string(kTakeOutPatience.count()) +
                                     " s: it goes when the one that was added before has the log"
                               : "no coordinator that leads has answered for " +
-                                    std::to_string(kPatience.count()) + " s");
+                                    std::to_string(kTakeOutPatience.count()) + " s");
 }
 
 }  // namespace starling::tools

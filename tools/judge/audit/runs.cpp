@@ -64,11 +64,19 @@ void leave_out_empty_ones(std::vector<History>& histories) {
   if (!std::ranges::all_of(histories, empty)) std::erase_if(histories, empty);
 }
 
+// Whether lists of coordinators' addresses are of one group: one that was added later may have a longer one.
+bool of_one_group(const std::string& a, const std::string& b) {
+  const auto& [shorter, longer] = std::minmax(
+      a, b, [](const std::string& x, const std::string& y) { return x.size() < y.size(); });
+  if (longer == shorter) return true;
+  return !shorter.empty() && longer.starts_with(shorter + ",");
+}
+
 }  // namespace
 
 bool of_one_run(const History& a, const History& b) {
   const bool view = !a.start.coordinator.empty() || !b.start.coordinator.empty();
-  return a.start.from == b.start.from && a.start.address == b.start.address &&
+  return a.start.from == b.start.from && of_one_group(a.start.address, b.start.address) &&
          (view || a.start.monotonic_ns == b.start.monotonic_ns);
 }
 
