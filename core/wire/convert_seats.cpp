@@ -47,7 +47,8 @@ void write(const ChangeAnswered& in, schema::ChangeAnswered::Builder out) {
   static_assert(static_cast<int>(schema::ChangeState::REFUSED) ==
                 static_cast<int>(ChangeState::kRefused));
   out.setState(static_cast<schema::ChangeState>(in.state));
-  out.setReason(cut(in.reason, limits::kLineBytes));
+  const auto reason = cut(in.reason, limits::kLineBytes);
+  out.setReason(text(reason, limits::kLineBytes));
 }
 
 ChangeAnswered read(Reading& r, schema::ChangeAnswered::Reader in) {

@@ -4,8 +4,8 @@
 #include "core/wire/limits.h"
 #include "elastic/membership/coordinator.h"
 
-// Others in the place of coordinators that are gone (docs/decisions/068-a-place-is-filled-once.md): who may take part,
-// where coordinators are reached, and who is told.
+// Coordinators that take the place of lost ones (docs/decisions/068-a-place-is-filled-once.md): which may take part, and
+// where they are reached.
 
 namespace starling::elastic {
 
@@ -37,7 +37,7 @@ void Coordinator::on_event(const coordinator_event::ChangeArrived& e) {
   const auto seat = group_.seats().find(e.place);
   const bool given = seat != group_.seats().end();
   const bool mine = given && seat->second.life == asked.life;
-  // A member is reached where it says, whoever leads: without that nobody might.
+  // Every member believes it, leading or not: an election needs answers, and an answer needs an address.
   const bool later = e.place >= config_.raft.size;
   if (later && asked.add == e.place && !asked.address.empty() && (mine || !given)) {
     const bool news = std::exchange(heard_at_[e.place], asked.address) != asked.address;

@@ -184,7 +184,7 @@ class Raft {
   // After an error nothing has changed.
   Result<std::uint64_t> propose(Bytes data);
 
-  // Begins a change of the group, which whoever leads carries through, one member at a time. Ok if
+  // Begins a change of the group, which this leader or a later one carries through, one member at a time. Ok if
   // the group has it already, or is at it.
   // Errors: kUnavailable  not the leader, or another change is under way
   //         kBadInput     a place that was in the group before or that no group can have; not a

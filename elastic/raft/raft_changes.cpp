@@ -11,7 +11,7 @@
 //
 // A member goes by the newest such entry of its log, committed or not. A leader appends one only when the one before
 // is committed, and an entry of its own term is: so the voters of two groups that may both decide differ by one, and any
-// majority of the one meets any of the other. Who changes the group:
+// majority of the one meets any of the other. A change has three steps:
 //   a new member is a learner first: it is sent the log, and has no vote;
 //   it becomes a voter when its log reaches what is committed;
 //   then the leaving one is taken out. A leader that is to leave hands over first: another one does it.

@@ -142,9 +142,9 @@ void Raft::on_snapshot_reply(const RaftMessage& m) {
 //     vote names the life that asked).
 // With a majority of the group among the former, this member goes on in the highest of these terms,
 // with its vote in it spent, and with that highest position as its floor: it votes for no candidate
-// with less, and is none itself, before its own log goes that far. All this rests on who `every other
-// one` is, so it is for a group with the members that began it: in one that has changed, such a
-// member stays silent, and is replaced.
+// with less, and is none itself, before its own log goes that far. All this rests on knowing every
+// other member, so it holds for a group with the members that began it: in one that has changed, such
+// a member stays silent, and is replaced.
 
 void Raft::ask_all() {
   reset_election_timer();

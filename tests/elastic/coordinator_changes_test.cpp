@@ -1,4 +1,4 @@
-// Who may take part in the group of coordinators, and what others are told of it.
+// Which coordinators may take part in the group, and what other processes are told of it.
 
 #include <doctest/doctest.h>
 
@@ -105,7 +105,8 @@ TEST_CASE("coordinator: what makes no sense is refused or not answered") {
   CHECK(one.answers.empty());
 }
 
-// Goal: whoever knows only the first addresses can learn the others, also of one that is out and has not heard so.
+// Goal: a process that knows the first addresses alone learns the others, also of a member that is out and has not
+// heard so.
 TEST_CASE("coordinator: where members are is told when the group changes") {
   Leading one;
   CHECK(one.dialled.seats.empty());
@@ -120,7 +121,7 @@ TEST_CASE("coordinator: where members are is told when the group changes") {
         std::vector<Seat>{{1, "tcp://10.0.0.4:7000"}, {2, "tcp://10.0.0.6:7000"}});
 }
 
-// Goal: whoever gets the group's state knows the places that were given out.
+// Goal: a coordinator that gets the group's state knows the places that were given out.
 TEST_CASE("group: places of coordinators are in its state") {
   Group group;
   const CoordinatorAt seat{3, "tcp://10.0.0.4:7000", Nonce(50)};

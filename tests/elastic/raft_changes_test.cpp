@@ -201,7 +201,7 @@ TEST_CASE("raft: a damaged group in a message has no effect") {
   }
 }
 
-// Goal: whoever begins to lead does not yet know what is decided.
+// Goal: a new leader does not know yet what is decided.
 TEST_CASE("raft: a new leader changes nothing before an own entry is committed") {
   Raft leader = leader_of(3);
   const auto asked = leader.propose_change({3, {}});
@@ -212,8 +212,8 @@ TEST_CASE("raft: a new leader changes nothing before an own entry is committed")
   CHECK(leader.propose_change({3, {}}));
 }
 
-// Goal: in a group that has changed, whoever lost its log stays silent: those whom it knows are not those who know what
-// it promised. Method: an entry is committed by 1 and 3; 1 loses its log and asks 0 and 2.
+// Goal: in a group that has changed, a member that lost its log stays silent: those that it knows are not those that
+// know what it promised. Method: an entry is committed by 1 and 3; 1 loses its log and asks 0 and 2.
 TEST_CASE("raft: a member without its log does not vote in a changed group") {
   const auto elect = [](RaftBug bug) {
     const std::vector<RaftEntry> all{{1, 1, Bytes{1}},
