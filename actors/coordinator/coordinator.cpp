@@ -463,7 +463,7 @@ class Coordinator : public caf::event_based_actor {
   std::optional<PlaceClaim> claim_;  // of one that did not begin the group
   std::string why_not_;              // what the leader has said of that last
   Seats seats_;                      // where coordinators are that did not begin the group
-  std::chrono::steady_clock::time_point seats_next_;  // when others are told so again
+  std::chrono::steady_clock::time_point seats_next_;  // when clients are sent them again
   std::optional<FirstStart> first_;  // set while this one asks whether the group has begun
   std::chrono::steady_clock::time_point asks_since_, asks_next_;
   std::chrono::steady_clock::time_point looked_;  // at the clock

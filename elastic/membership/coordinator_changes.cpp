@@ -15,7 +15,8 @@ std::string coordinator_name(std::uint32_t place) {
   return "coordinator-" + std::to_string(place);
 }
 
-// Where places are that did not begin the group: as decided, else as they have said themselves.
+// Addresses of places that did not begin the group: what this member heard of a place or had in its log when it began,
+// else what the group has decided.
 Seats Coordinator::seats() const {
   std::map<std::uint32_t, std::string> at = heard_at_;
   for (const auto& [place, seat] : group_.seats()) at.try_emplace(place, seat.address);

@@ -172,7 +172,7 @@ TEST_CASE(
   CHECK(asked.value().coordinators[1].address == at(*second));
 }
 
-// Goal: a death is told to whom the guard learned of alone. Method: a guard in a process of its own,
+// Goal: a guard tells a death to a coordinator whose address it learned in the run. Method: a guard in a process of its own,
 // forked before this one has threads; its worker ends when the pipe to it does.
 TEST_CASE("seats: a guard tells a death to a coordinator that it learned of") {
   std::array<int, 2> to_worker{};

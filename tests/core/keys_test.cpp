@@ -124,8 +124,7 @@ TEST_CASE("keys: split keys are a file for each process, and together the whole 
   CHECK(again.error().text().find("exists already") != std::string::npos);
 }
 
-// Goal: who has any part of a job's keys knows all coordinators that there may be, and how many of
-// them begin; without spares nothing is as it was not. Method: every way in which keys travel.
+// Goal: any part of a job's keys names all coordinators that there may be, and how many of them begin; without spares nothing is as it was not. Method: every way in which keys travel.
 TEST_CASE("keys: spares are with the coordinators everywhere, and are told apart from them") {
   const KeyFolder folder;
   const KeyRing ring = KeyRing::generate(3, 2, 9);

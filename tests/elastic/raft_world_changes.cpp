@@ -116,7 +116,7 @@ void RaftWorld::change_at(std::uint32_t i) {
 }
 
 // M1, M2: a leader changes its voters by one, and lets one vote that holds what is committed. M3: a place is given out
-// once. M5: only a member that a committed entry took out is told so.
+// once. M5: a member is told that it was taken out only if a committed entry did that.
 void RaftWorld::check_change(std::uint32_t i) {
   Member& m = members_[i];
   const Raft& raft = *m.raft;

@@ -23,7 +23,7 @@ inline actors::EndRun end_of_run(int signal) {
   return {static_cast<std::uint8_t>(signal), "ended by " + signal_name(signal)};
 }
 
-// The last steps are waited for so long when the end is told before them.
+// How long a process waits for the last steps when the end is told before them.
 inline constexpr std::chrono::milliseconds kLastSteps{1000};
 
 struct CoordinatorsOptions {
