@@ -86,6 +86,8 @@ def a_group_of_others_refuses_it(place):
 if not os.path.exists(PLUGIN):
     raise Failed(f"no {PLUGIN}")
 main(any_number_of_workers_and_threads_gives_the_same_bits, a_kill_a_join_a_leave_and_checkpoints_change_no_bit,
-     a_scale_that_is_too_large_is_halved_until_steps_count_in_any_group,
-     moments_in_the_hosts_memory_and_recomputing_change_no_bit, a_gpu_that_fails_costs_a_life_and_no_bit,
-     the_fixtures_hold, a_group_of_others_refuses_it)
+     a_gpu_that_fails_costs_a_life_and_no_bit,
+     a_group_of_others_refuses_it,
+     long=(a_scale_that_is_too_large_is_halved_until_steps_count_in_any_group,
+           moments_in_the_hosts_memory_and_recomputing_change_no_bit,
+           the_fixtures_hold))

@@ -202,9 +202,7 @@ def who_still_loads_when_the_job_is_over_ends(place):
     for _ in range(10):
         run = place.run(place.job(steps=400), "--workers", 1)
         run.wait_for_step(1)
-        start = run.events("start")[0]
-        guard = subprocess.Popen([STARLING, "worker", "--join", start["address"], "--keys", start["keys"],
-                                  "--save", "none"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        guard = run.join("--save", "none")
         worker = wait_until(lambda: children_of(guard.pid), "its process")[0]
         os.kill(worker, signal.SIGSTOP)
         run.end()

@@ -386,7 +386,13 @@ def drawn_runs(place, runs, seed, one):
     sys.exit(1 if failed else 0)
 
 
-def main(*tests):
+def main(*tests, long=()):
+    """Those of `long` take minutes: the ordinary suite names them, and STARLING_LONG=1 runs them alone."""
+    if os.environ.get("STARLING_LONG"):
+        tests = long
+    else:
+        for test in long:
+            print(f"LONG    {test.__name__}: by tools/test.sh --long", flush=True)
     failed = skipped = 0
     for test in tests:
         begun = time.monotonic()

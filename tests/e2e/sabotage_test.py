@@ -122,8 +122,9 @@ def garbage_of_the_device_transport_is_found_by_the_weight_of_totals_alone(place
         require(blind.digest() != quiet.digest(), "garbage did not get through, so nothing was shown")
 
 
-main(damage_is_never_in_a_step, a_worker_that_multiplies_wrongly_is_named_and_leaves,
-     a_flipped_bit_or_a_wrong_copy_is_found_named_and_made_good,
-     the_last_to_end_its_share_tells_of_a_flipped_bit_too, without_other_copies_it_ends_the_job,
+main(damage_is_never_in_a_step, a_flipped_bit_or_a_wrong_copy_is_found_named_and_made_good,
+     without_other_copies_it_ends_the_job,
      a_worker_whose_threads_hang_is_left_out_and_comes_back,
-     garbage_of_the_device_transport_is_found_by_the_weight_of_totals_alone)
+     garbage_of_the_device_transport_is_found_by_the_weight_of_totals_alone,
+     long=(the_last_to_end_its_share_tells_of_a_flipped_bit_too,
+           a_worker_that_multiplies_wrongly_is_named_and_leaves))
