@@ -64,7 +64,7 @@ struct WorkerOver {  // a worker's last message
   bool fenced = false;
   std::string reason;
   bool told = false;  // the coordinators ended it: they know the reason already
-  bool left = false;  // as it had announced
+  bool left = false;  // as this worker had announced
   bool job_done = false;
   Digest digest{};
   double loss = 0;

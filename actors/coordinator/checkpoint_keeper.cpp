@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "actors/coordinator/keeper.h"
+#include "core/base/thread_name.h"
 
 namespace starling::actors {
 
@@ -11,6 +12,7 @@ caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job, co
   const auto keeper = std::make_shared<Keeper>(job, run, layout, open_storage(job.checkpoint.dir));
   using namespace elastic::coordinator_command;
   return system.spawn<caf::detached>([keeper](caf::event_based_actor* self) -> caf::behavior {
+    name_thread("keeper");
     return {
         [keeper](std::uint64_t term, const StoreCheckpoint& order) {
           return keeper->store(term, order);

@@ -21,6 +21,7 @@
 #include "core/base/address.h"
 #include "core/base/check.h"
 #include "core/base/mac.h"
+#include "core/base/thread_name.h"
 #include "core/formats/checkpoint.h"
 #include "core/formats/raft_log.h"
 #include "core/job/schedule.h"
@@ -107,6 +108,7 @@ class Coordinator : public caf::event_based_actor {
   }
 
   caf::behavior make_behavior() override {
+    name_thread("coordinator");
     set_exit_handler([this](caf::exit_msg& message) { shut_down(message.reason); });
     return {
         [this](std::shared_ptr<Gateway> gateway) {
@@ -216,11 +218,15 @@ class Coordinator : public caf::event_based_actor {
     asks_next_ = now + (has ? std::chrono::milliseconds(kSeatsAgain) : kClaimAgain);
     gateway_->broadcast_to_servers(
         claim_->question("tcp://" + to_string(Address{options_.joins->host, gateway_->port()}),
-                         options_.joins->replaces));
+                         options_.joins->replaces, job_hash(options_.job)));
     if (has || now - asks_since_ < kClaimTold) return;
     asks_since_ = now;
     warn(options_.key.name + (machine_ ? " is no member yet" : " may not take part yet") + ": " +
-         (why_not_.empty() ? "no coordinator that leads has answered" : why_not_) + "; it asks on");
+         (why_not_.empty()
+              ? "no coordinator that leads has answered: most of the group is away, or "
+                "--peers reaches none that lives"
+              : why_not_) +
+         "; it asks on");
   }
 
   // Whether all that it asked for is done, by its own log.
@@ -303,6 +309,8 @@ class Coordinator : public caf::event_based_actor {
         handle(input::ChangeArrived{arrival.from, *place, *asked});
       return;
     }
+    if (const auto* asked = std::get_if<AdminAsked>(&arrival.body))
+      return handle(input::AdminArrived{arrival.from, arrival.sender, *asked});
     handle(input::WorkerSaid{arrival.from, arrival.sender, arrival.body});
   }
 

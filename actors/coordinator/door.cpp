@@ -19,7 +19,9 @@ struct Extra {
     for (const RaftEntry& entry : m.entries) bytes += sizeof entry + entry.data.size();
     return bytes;
   }
-  template <OneOf<Join, Heartbeat, Leave, Death, Finished, Notice, Unloadable, ChangeAsked> Small>
+  template <
+      OneOf<Join, Heartbeat, Leave, Death, Finished, Notice, Unloadable, ChangeAsked, AdminAsked>
+          Small>
   std::size_t operator()(const Small&) const {
     return 0;
   }

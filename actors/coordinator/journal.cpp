@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/thread_name.h"
 
 namespace starling::actors {
 namespace {
@@ -41,7 +42,10 @@ struct Journal::Shared {
 
 Journal::Journal(RaftLog log, Saved saved)
     : shared_(std::make_shared<Shared>(std::move(log), std::move(saved))),
-      thread_([shared = shared_] { work(shared); }) {}
+      thread_([shared = shared_] {
+        name_thread("log");
+        work(shared);
+      }) {}
 
 Journal::~Journal() {
   std::unique_lock lock(shared_->mutex);

@@ -47,13 +47,14 @@ Result<PlaceClaim> PlaceClaim::open(const std::string& dir, std::uint32_t place,
   return claim;
 }
 
-ChangeAsked PlaceClaim::question(const std::string& address,
-                                 std::optional<std::uint32_t> replaces) const {
+ChangeAsked PlaceClaim::question(const std::string& address, std::optional<std::uint32_t> replaces,
+                                 std::uint64_t job_hash) const {
   ChangeAsked asked;
   asked.add = place_;
   asked.address = address;
   asked.life = life_;
   asked.remove = replaces;
+  asked.job_hash = job_hash;
   return asked;
 }
 

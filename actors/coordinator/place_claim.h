@@ -21,7 +21,9 @@ class PlaceClaim {
   static Result<PlaceClaim> open(const std::string& dir, std::uint32_t place, bool log_lost);
 
   // `address`: where others reach this coordinator. `replaces`: the one that goes when this one votes.
-  ChangeAsked question(const std::string& address, std::optional<std::uint32_t> replaces) const;
+  // `job_hash`: of its job file, which the group compares.
+  ChangeAsked question(const std::string& address, std::optional<std::uint32_t> replaces,
+                       std::uint64_t job_hash) const;
 
   // Notes on disk that the log of this life takes part from now on. Errors: as open().
   Result<> begin();

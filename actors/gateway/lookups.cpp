@@ -8,6 +8,7 @@
 
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
+#include "core/base/thread_name.h"
 
 namespace starling::actors {
 namespace {
@@ -61,7 +62,11 @@ void Lookups::set(std::size_t server, const std::string& address) {
   if (shared_->servers[server].address.host.empty()) return;
   shared_->asked = true;
   shared_->changed.notify_all();
-  if (!shared_->asks) std::thread([shared = shared_] { run(shared); }).detach();
+  if (!shared_->asks)
+    std::thread([shared = shared_] {
+      name_thread("lookups");
+      run(shared);
+    }).detach();
   shared_->asks = true;
 }
 

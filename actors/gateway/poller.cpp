@@ -13,6 +13,7 @@
 #include "actors/gateway/self_check.h"
 #include "actors/sabotage.h"
 #include "core/base/check.h"
+#include "core/base/thread_name.h"
 #include "core/wire/codec.h"
 #include "core/wire/seal.h"
 
@@ -120,7 +121,10 @@ Result<std::unique_ptr<Gateway::Impl>> Gateway::Impl::make(GatewayOptions option
     STARLING_TRY(link, impl->open_link(server, server.address));
     impl->links_.push_back(std::move(link));
   }
-  impl->thread_ = std::thread([raw = impl.get()] { raw->run(); });
+  impl->thread_ = std::thread([raw = impl.get()] {
+    name_thread("gateway");
+    raw->run();
+  });
   return impl;
 }
 

@@ -13,6 +13,10 @@ struct Speaker {
   bool operator()(const Kind&) const {
     return role == Role::kCoordinator;
   }
+  template <SaidByAdmins Kind>
+  bool operator()(const Kind&) const {
+    return role == Role::kAdmin;
+  }
   // A coordinator sends these answers; no client may send them.
   template <SaidByCoordinators Kind>
   bool operator()(const Kind&) const {

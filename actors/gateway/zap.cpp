@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "actors/sabotage.h"
+#include "core/base/thread_name.h"
 
 namespace starling::actors {
 namespace {
@@ -26,7 +27,10 @@ Result<std::unique_ptr<ZapHandler>> ZapHandler::start(const Context& context, Al
 
 ZapHandler::ZapHandler(Socket socket, AllowList allowed, std::atomic<std::uint64_t>& refused)
     : socket_(std::move(socket)), refused_(refused), allowed_(std::move(allowed)) {
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    name_thread("zap");
+    run();
+  });
 }
 
 ZapHandler::~ZapHandler() {

@@ -4,6 +4,8 @@
 #include <fstream>
 #include <utility>
 
+#include "core/base/thread_name.h"
+
 namespace starling::actors {
 namespace {
 
@@ -48,7 +50,10 @@ NoticeWatch::~NoticeWatch() {
 }
 
 void NoticeWatch::start(Given given) {
-  thread_ = std::thread([this, given = std::move(given)] { listen(given); });
+  thread_ = std::thread([this, given = std::move(given)] {
+    name_thread("notices");
+    listen(given);
+  });
 }
 
 void NoticeWatch::stop() {

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/thread_name.h"
 #include "core/formats/checkpoint.h"
 #include "core/formats/checkpoint_owner.h"
 #include "core/formats/shard.h"
@@ -22,6 +23,7 @@ class Archive : public caf::event_based_actor {
         storage_(open_storage(setup_->job.checkpoint.dir)) {}
 
   caf::behavior make_behavior() override {
+    name_thread("archive");
     return {
         [this](ShardOrder& order) -> ShardDone { return write(order); },
         [this](const LoadOrder& order) -> LoadDone { return load(order); },

@@ -15,6 +15,7 @@
 #include "core/base/check.h"
 #include "core/base/exception.h"
 #include "core/base/exit.h"
+#include "core/base/thread_name.h"
 
 namespace starling::actors {
 
@@ -365,7 +366,10 @@ void DataPlane::Impl::carry_out(MeshEvent& e) {
 DataPlane::DataPlane(DataPlaneOptions options, collectives::Listener& listener,
                      OnDataPlaneEvent say, Log log)
     : impl_(std::make_shared<Impl>(std::move(options), listener, std::move(say), std::move(log))),
-      thread_([impl = impl_] { impl->run(); }) {}
+      thread_([impl = impl_] {
+        name_thread("data-plane");
+        impl->run();
+      }) {}
 
 DataPlane::~DataPlane() {
   stop();

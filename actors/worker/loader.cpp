@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/exception.h"
+#include "core/base/thread_name.h"
 
 namespace starling::actors {
 namespace {
@@ -18,6 +19,7 @@ class Loader : public caf::event_based_actor {
       : event_based_actor(config), source_(std::move(source)), ahead_max_(ahead_max) {}
 
   caf::behavior make_behavior() override {
+    name_thread("loader");
     return {
         [this](const LoadAhead& ahead) {
           forget_what_is_over(ahead.version);

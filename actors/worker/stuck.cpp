@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/thread_name.h"
 #include "kernels/device/array.h"
 
 namespace starling::actors {
@@ -40,7 +41,11 @@ DeviceProbe::DeviceProbe(std::shared_ptr<kernels::Device> device)
 
 bool DeviceProbe::answers(milliseconds time) {
   std::unique_lock lock(work_->mutex);
-  if (!std::exchange(work_->busy, true)) std::thread([work = work_] { work->run(); }).detach();
+  if (!std::exchange(work_->busy, true))
+    std::thread([work = work_] {
+      name_thread("device-probe");
+      work->run();
+    }).detach();
   return work_->changed.wait_for(lock, time, [this] { return !work_->busy; });
 }
 

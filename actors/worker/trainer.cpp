@@ -19,6 +19,7 @@
 #include "core/base/evaluation_sum.h"
 #include "core/base/exception.h"
 #include "core/base/hash.h"
+#include "core/base/thread_name.h"
 
 namespace starling::actors {
 namespace {
@@ -50,6 +51,7 @@ class Compute : public caf::event_based_actor {
         trainer_(std::move(trainer)) {}
 
   caf::behavior make_behavior() override {
+    name_thread("compute");
     return {
         [this](const Loaded& loaded) {
           const MicroBatchComputed computed = try_to_compute(loaded);

@@ -10,6 +10,7 @@
 #include "actors/worker/trainer.h"
 #include "actors/worker/worker_loop.h"
 #include "core/base/exception.h"
+#include "core/base/thread_name.h"
 
 namespace starling::actors {
 namespace {
@@ -28,6 +29,7 @@ class Worker : public caf::event_based_actor {
         log_(options_.log, {{"worker", options_.key.name}}) {}
 
   caf::behavior make_behavior() override {
+    name_thread("worker");
     set_exit_handler([this](caf::exit_msg& message) { shut_down(message.reason); });
     set_exception_handler([this](std::exception_ptr& thrown) -> caf::error {
       try {

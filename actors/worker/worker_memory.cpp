@@ -7,6 +7,7 @@
 #include "actors/sabotage.h"
 #include "actors/scheduling.h"
 #include "core/base/check.h"
+#include "core/base/thread_name.h"
 #include "kernels/optim/optimizer.h"
 
 namespace starling::actors {
@@ -118,6 +119,7 @@ void WorkerMemory::prepare(const Plan& plan, Rank self) {
   if (segments.empty() && !first) return;
   is_preparing_ = true;
   preparing_ = std::jthread([this, first, segments](const std::stop_token& stop) {
+    name_thread("memory");
     run_behind();
     if (first) {
       state_.prepare_parameters(stop);

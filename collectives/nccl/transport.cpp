@@ -12,6 +12,7 @@
 
 #include "collectives/nccl/communicator.h"
 #include "core/base/check.h"
+#include "core/base/thread_name.h"
 
 namespace starling::collectives::nccl {
 namespace {
@@ -159,7 +160,10 @@ Result<> Attempt::serve() {
                        in_ms(options_.connect_ms));
   if (options_.enter_thread) options_.enter_thread();
   expect_end(connect_until_);
-  watcher_ = std::thread([self = shared_from_this()] { self->watch(); });
+  watcher_ = std::thread([self = shared_from_this()] {
+    name_thread("nccl-watch");
+    self->watch();
+  });
   STARLING_TRY(create());
   expect_end(kEndless);
   if (!turns_.wait_to_use(ticket_, doomed_)) return turned_away(kGivenUp);
@@ -457,7 +461,10 @@ void Path::doom() {
 TransportThread::TransportThread(std::shared_ptr<Shared> shared, TransportOptions options,
                                  TransportEvents events)
     : attempt_(std::make_shared<Attempt>(std::move(shared), std::move(options), std::move(events))),
-      thread_([attempt = attempt_] { attempt->run(); }) {}
+      thread_([attempt = attempt_] {
+        name_thread("nccl");
+        attempt->run();
+      }) {}
 
 TransportThread::~TransportThread() {
   if (!thread_.joinable()) return;

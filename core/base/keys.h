@@ -1,6 +1,6 @@
 #pragma once
 // CURVE keys say which processes may speak in a job. `starling keys` makes one pair for every
-// coordinator, a ring of worker pairs and one for clients (observers, commands); a process takes
+// coordinator, a ring of worker pairs, one for clients (observers) and one for an admin; a process takes
 // one name of the ring, and the allow list is the public halves. Keys are Z85 text of 40 characters
 // (ZeroMQ RFC 32, CURVE RFC 26).
 //
@@ -56,14 +56,15 @@ KeyPair make_key_pair(std::string name);
 using AllowList = std::map<std::string, std::string>;
 
 // What the owner of a key may say, by the key's name: worker-N what workers and their guards say,
-// coordinator-N what Raft says. All other names, `client` first, may look and say nothing.
-enum class Role { kObserver, kWorker, kCoordinator };
+// coordinator-N what Raft says, `admin` and admin-NAME what steers the run (docs/steer.md). All other
+// names, `client` first, may look and say nothing.
+enum class Role { kObserver, kWorker, kCoordinator, kAdmin };
 Role role_of(const std::string& name);
 
 // Keys with distinct names and distinct public halves. A value; not shared between threads.
 class KeyRing {
  public:
-  // coordinator-0.., worker-0.., and one named `client`. The last `spares` of coordinators +
+  // coordinator-0.., worker-0.., and one each named `client` and `admin`. The last `spares` of coordinators +
   // spares are not there when the group begins.
   static KeyRing generate(std::size_t coordinators, std::size_t workers, std::size_t spares = 0);
   // Loads a file, or all files of a folder of split keys. Errors (kBadInput): cannot be read, not a

@@ -185,6 +185,23 @@ struct NoticeGiven {
   bool operator==(const NoticeGiven&) const = default;
 };
 
+// The group of coordinators has other voters than before.
+struct CoordinatorsChanged {
+  static constexpr const char* kKind = "coordinators";
+  std::uint64_t index = 0;            // of the log: of two such events the higher one counts
+  std::vector<std::uint32_t> places;  // of all voters, ascending
+  bool operator==(const CoordinatorsChanged&) const = default;
+};
+
+// An admin has steered the run.
+struct AdminActed {
+  static constexpr const char* kKind = "admin";
+  std::string by;      // name of the admin's key
+  std::string action;  // to_string(AdminAction)
+  std::string worker;  // empty: all
+  bool operator==(const AdminActed&) const = default;
+};
+
 struct Tainted {
   static constexpr const char* kKind = "tainted";
   std::uint64_t id = 0;
@@ -243,7 +260,8 @@ using Event =
                  event::EpochFormed, event::TransportChosen, event::StepPassed, event::LedgerPassed,
                  event::LeaderElected, event::Exposed, event::CheckpointWritten, event::Restarted,
                  event::NoticeGiven, event::Tainted, event::Mismatch, event::Warning, event::Done,
-                 event::Ended, event::Failed, event::Evaluated, event::Preparing>;
+                 event::Ended, event::Failed, event::Evaluated, event::Preparing, event::AdminActed,
+                 event::CoordinatorsChanged>;
 
 // The value of the event's kKind.
 const char* kind_of(const Event& event);
@@ -265,5 +283,8 @@ const char* to_string(WorkerChange what);
 const char* to_string(PlanKind kind);
 const char* to_string(BeginAt begin);
 const char* to_string(WorkPhase phase);
+const char* to_string(AdminAction action);
+// Names of the coordinators of these places: "coordinator-0, coordinator-2".
+std::string names_of_coordinators(const std::vector<std::uint32_t>& places);
 
 }  // namespace starling

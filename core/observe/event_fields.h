@@ -182,6 +182,19 @@ void fields(F& f, Is<event::NoticeGiven> auto& e) {
 }
 
 template <class F>
+void fields(F& f, Is<event::CoordinatorsChanged> auto& e) {
+  f("index", e.index);
+  f("places", e.places);
+}
+
+template <class F>
+void fields(F& f, Is<event::AdminActed> auto& e) {
+  f("by", e.by);
+  f("action", e.action);
+  f("worker", e.worker);
+}
+
+template <class F>
 void fields(F& f, Is<event::Tainted> auto& e) {
   f("id", e.id);
   f("name", e.name);

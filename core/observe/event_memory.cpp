@@ -81,12 +81,14 @@ EventMemory::Told EventMemory::take(const Event& event) {
                         std::to_string(e.micro_batch.value()) + " " + std::to_string(e.worker) +
                         " " + std::to_string(e.by));
           },
+          [&](const event::CoordinatorsChanged& e) {
+            return once("coordinators " + names_of_coordinators(e.places));
+          },
           [&](const event::Done&) { return early_.empty() ? Told::kFirst : Told::kOther; },
           [](const OneOf<event::Started, event::Continued, event::Dropped, event::LeaderElected,
                          event::Exposed, event::CheckpointWritten, event::NoticeGiven,
-                         event::Warning, event::Ended, event::Failed, event::Preparing> auto&) {
-            return Told::kFirst;
-          },
+                         event::Warning, event::Ended, event::Failed, event::Preparing,
+                         event::AdminActed> auto&) { return Told::kFirst; },
       },
       event);
 }

@@ -64,4 +64,25 @@ const char* to_string(WorkPhase phase) {
   return "unknown";
 }
 
+std::string names_of_coordinators(const std::vector<std::uint32_t>& places) {
+  std::string names;
+  for (const std::uint32_t place : places)
+    names += (names.empty() ? "coordinator-" : ", coordinator-") + std::to_string(place);
+  return names;
+}
+
+const char* to_string(AdminAction action) {
+  switch (action) {
+    case AdminAction::kDrain:
+      return "drain";
+    case AdminAction::kEvict:
+      return "evict";
+    case AdminAction::kCheckpoint:
+      return "checkpoint";
+    case AdminAction::kStop:
+      return "stop";
+  }
+  return "unknown";
+}
+
 }  // namespace starling

@@ -45,6 +45,10 @@
 // notice      id, name (of a worker), source (that said that its machine will go: SIGTERM,
 //             aws, gcp, azure, ..), leave (it leaves; false: a hint, and it stays), seconds (until
 //             the machine goes; null of a hint), text
+// coordinators  index (of the entry that decided so: the highest counts), places (of those that vote
+//             from now on: 2 is coordinator-2)
+// admin       by (name of the key of an admin, whom the leader obeys), action (drain, evict, checkpoint,
+//             stop), worker (name; empty: all)
 // tainted     id, name (of a worker), first (version: of the first step that it may have computed in; the
 //             result is in doubt from there on), last (version: of the last one when this is told;
 //             null: none is known), reason: what it has computed need not be what the job says

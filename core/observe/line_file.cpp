@@ -10,6 +10,8 @@
 #include <mutex>
 #include <utility>
 
+#include "core/base/thread_name.h"
+
 namespace starling {
 namespace {
 
@@ -52,7 +54,10 @@ LineFile::LineFile(int fd, Gap gap, LineFileOptions options)
   struct stat status {};
   shared_->regular = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
   if (shared_->regular) shared_->end = static_cast<std::uint64_t>(status.st_size);
-  thread_ = std::thread([shared = shared_] { work(shared); });
+  thread_ = std::thread([shared = shared_] {
+    name_thread("events");
+    work(shared);
+  });
 }
 
 LineFile::~LineFile() {

@@ -120,6 +120,8 @@ void Metrics::on(const Event& event) {
                  [&](const event::Dropped& e) { dropped_ += e.lines; },
                  [&](const event::WorkerChanged& e) { add(e); },
                  [&](const event::Preparing&) {},
+                 [&](const event::AdminActed&) {},
+                 [&](const event::CoordinatorsChanged&) {},
                  [&](const event::EpochFormed& e) { add(e); },
                  [&](const event::TransportChosen&) {},
                  [&](const event::StepPassed& e) { add(e); },

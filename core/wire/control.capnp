@@ -59,6 +59,12 @@ struct Envelope {
 
     # -- coordinator -> coordinator that asked
     changeAnswered @28 :ChangeAnswered;
+
+    # -- person with an admin's key -> coordinators
+    adminAsked @29 :AdminAsked;
+
+    # -- leader -> that person
+    adminAnswered @30 :AdminAnswered;
   }
 }
 
@@ -250,6 +256,7 @@ struct ChangeAsked {
   address @1 :Text;  # where others reach it
   life @2 :UInt64;   # of its log
   remove @3 :UInt32;
+  jobHash @4 :UInt64;  # of its job file
 }
 
 enum ChangeState {
@@ -263,4 +270,32 @@ enum ChangeState {
 struct ChangeAnswered {
   state @0 :ChangeState;
   reason @1 :Text;
+}
+
+enum AdminAction {
+  unset @0;
+  drain @1;
+  evict @2;
+  checkpoint @3;
+  stop @4;
+}
+
+struct AdminAsked {
+  action @0 :AdminAction;
+  worker @1 :Text;  # name, of drain and evict
+  mark @2 :UInt64;  # of the last answer; 0 = the first time
+}
+
+enum AdminState {
+  unset @0;
+  underWay @1;
+  done @2;
+  refused @3;
+}
+
+struct AdminAnswered {
+  action @0 :AdminAction;
+  state @1 :AdminState;
+  mark @2 :UInt64;
+  text @3 :Text;
 }

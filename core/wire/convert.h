@@ -54,6 +54,12 @@ ChangeAsked read(Reading& r, schema::ChangeAsked::Reader in);
 ChangeAnswered read(Reading& r, schema::ChangeAnswered::Reader in);
 CoordinatorAt read(Reading& r, schema::CoordinatorAt::Reader in);
 
+// convert_admin.cpp
+void write(const AdminAsked& in, schema::AdminAsked::Builder out);
+void write(const AdminAnswered& in, schema::AdminAnswered::Builder out);
+AdminAsked read(Reading& r, schema::AdminAsked::Reader in);
+AdminAnswered read(Reading& r, schema::AdminAnswered::Reader in);
+
 // convert_control.cpp
 void write(const Message& in, schema::Envelope::Body::Builder out);
 void read(Reading& r, schema::Envelope::Body::Reader in, Message& out);

@@ -188,6 +188,14 @@ void write_body(const ChangeAnswered& in, Body::Builder out) {
   write(in, out.initChangeAnswered());
 }
 
+void write_body(const AdminAsked& in, Body::Builder out) {
+  write(in, out.initAdminAsked());
+}
+
+void write_body(const AdminAnswered& in, Body::Builder out) {
+  write(in, out.initAdminAnswered());
+}
+
 void write_body(const LeaderHint& in, Body::Builder out) {
   auto body = out.initLeaderHint();
   body.setCoordinator(in.coordinator);
@@ -455,6 +463,12 @@ void read(Reading& r, Body::Reader in, Message& out) {
       return;
     case Body::CHANGE_ANSWERED:
       out = read(r, in.getChangeAnswered());
+      return;
+    case Body::ADMIN_ASKED:
+      out = read(r, in.getAdminAsked());
+      return;
+    case Body::ADMIN_ANSWERED:
+      out = read(r, in.getAdminAnswered());
       return;
     case Body::UNLOADABLE:
       out = read_body(r, in.getUnloadable());

@@ -30,6 +30,7 @@ void write(const ChangeAsked& in, schema::ChangeAsked::Builder out) {
   out.setAddress(text(in.address, limits::kAddressBytes));
   out.setLife(in.life);
   out.setRemove(in.remove ? *in.remove + 1 : 0);
+  out.setJobHash(in.job_hash);
 }
 
 ChangeAsked read(Reading& r, schema::ChangeAsked::Reader in) {
@@ -40,6 +41,7 @@ ChangeAsked read(Reading& r, schema::ChangeAsked::Reader in) {
   if (in.getRemove() != 0) out.remove = in.getRemove() - 1;
   out.address = r.text(in.getAddress(), limits::kAddressBytes, "address of a change");
   out.life = Nonce(in.getLife());
+  out.job_hash = in.getJobHash();
   return out;
 }
 

@@ -356,6 +356,7 @@ struct ChangeAsked {
   std::string address;               // where others reach it, "tcp://host:port"
   Nonce life;                        // of its log
   std::optional<std::uint32_t> remove;
+  std::uint64_t job_hash = 0;  // of its job file, with `add`
 };
 
 enum class ChangeState : std::uint8_t {
@@ -369,6 +370,27 @@ enum class ChangeState : std::uint8_t {
 struct ChangeAnswered {
   ChangeState state = ChangeState::kUnderWay;
   std::string reason;  // of kRefused
+};
+
+// What a person with an admin's key asks of the leader (docs/steer.md). Repeated until the answer is kDone or kRefused.
+enum class AdminAction : std::uint8_t {
+  kDrain = 1,   // a worker leaves as if it had notice without an end
+  kEvict,       // a worker is left out at once
+  kCheckpoint,  // one of a version from now on
+  kStop,        // the run ends in order
+};
+struct AdminAsked {
+  AdminAction action = AdminAction::kDrain;
+  std::string worker;      // name, of kDrain and kEvict
+  std::uint64_t mark = 0;  // of the last answer: what the action is about; 0: the first time
+};
+
+enum class AdminState : std::uint8_t { kUnderWay = 1, kDone, kRefused };
+struct AdminAnswered {
+  AdminAction action = AdminAction::kDrain;
+  AdminState state = AdminState::kUnderWay;
+  std::uint64_t mark = 0;
+  std::string text;  // for the person; empty: nothing
 };
 
 // ---- Raft -------------------------------------------------------------------------------------
@@ -479,7 +501,7 @@ using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEn
 using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished, Welcome,
                              Refused, Freeze, Committed, Fenced, Released, Ended, LeaderHint,
                              RaftMessage, Notice, ShardWritten, Unloadable, Noted, CheckpointAsked,
-                             Seats, ChangeAsked, ChangeAnswered>;
+                             Seats, ChangeAsked, ChangeAnswered, AdminAsked, AdminAnswered>;
 
 // Every kind travels one way: a receiver names each kind that comes its way, handled or not, and
 // only such a sender may say it (P8).
@@ -489,17 +511,20 @@ concept SaidByWorkers = OneOf<Kind, Join, Report, Heartbeat, Progress, Leave, De
 template <class Kind>
 concept SaidByCoordinators =
     OneOf<Kind, Welcome, Refused, Freeze, Committed, Fenced, Released, Ended, LeaderHint, Noted,
-          CheckpointAsked, Seats, ChangeAnswered>;
+          CheckpointAsked, Seats, ChangeAnswered, AdminAnswered>;
 template <class Kind>
 concept SaidAmongCoordinators = OneOf<Kind, RaftMessage, ChangeAsked>;
+template <class Kind>
+concept SaidByAdmins = OneOf<Kind, AdminAsked>;
 
 template <class Variant>
 struct OneWay;
 template <class... Kinds>
 struct OneWay<std::variant<Kinds...>>
-    : std::bool_constant<(
-          (SaidByWorkers<Kinds> + SaidByCoordinators<Kinds> + SaidAmongCoordinators<Kinds> == 1) &&
-          ...)> {};
+    : std::bool_constant<((SaidByWorkers<Kinds> + SaidByCoordinators<Kinds> +
+                               SaidAmongCoordinators<Kinds> + SaidByAdmins<Kinds> ==
+                           1) &&
+                          ...)> {};
 static_assert(OneWay<Message>::value, "a new message: who says it to whom?");
 
 // Every message names the job, its sender and its receiver; a receiver drops what is not for it.

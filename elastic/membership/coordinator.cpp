@@ -31,6 +31,7 @@ Coordinator::Coordinator(CoordinatorConfig config, HardState hard_state, std::ve
   told_voters_ = raft_.members().voters;
   // What is in the log may not be committed as far as this one knows, and it may need these to hear so.
   for (const RaftEntry& entry : log) {
+    heard_to_ = entry.index;
     if (entry.data.empty()) continue;
     const auto decoded = decode_entry(entry.data);
     const auto* seat = decoded ? std::get_if<CoordinatorAt>(&decoded.value()) : nullptr;
@@ -150,6 +151,19 @@ void Coordinator::on_event(const Revoked& e) {
   if (leader_) take(leader_->on(e));
 }
 
+// The others are silent: the admin asks all of them, again and again.
+void Coordinator::on_event(const AdminArrived& e) {
+  if (const Seats now = seats(); !now.seats.empty()) commands_.push_back(SendWorker{e.from, now});
+  if (const auto& end = group_.end()) {
+    const bool stop = e.asked.action == AdminAction::kStop;
+    commands_.push_back(SendWorker{
+        e.from, AdminAnswered{e.asked.action, stop ? AdminState::kDone : AdminState::kRefused,
+                              e.asked.mark, "the run is over: " + end->reason}});
+    return;
+  }
+  if (leader_) take(leader_->on(e));
+}
+
 void Coordinator::drain() {
   review_leadership();
   while (!waiting_ && !failed_ && !refused_ && raft_.has_ready()) {
@@ -198,6 +212,7 @@ bool Coordinator::restore(const RaftSnapshot& snapshot) {
   group_.restore(std::move(state).value());
   applied_ = applied_bytes_ = 0;
   if (of_other_job()) return false;
+  for (const auto& [place, seat] : group_.seats()) heard_at_[place] = seat.address;
   dial();
   tell_restored(std::move(known));
   return true;
@@ -271,7 +286,10 @@ void Coordinator::apply(const RaftEntry& raft_entry) {
   }
   const bool valid = group_.apply(entry.value());
   if (of_other_job()) return;
-  if (valid && std::holds_alternative<CoordinatorAt>(entry.value())) dial();
+  if (const auto* seat = valid ? std::get_if<CoordinatorAt>(&entry.value()) : nullptr) {
+    if (raft_entry.index > heard_to_) heard_at_[seat->place] = seat->address;
+    dial();
+  }
   const bool end = std::holds_alternative<JobEnded>(entry.value());
   if (valid && !end) tell_all(entry.value());
   if (valid && !leader_)

@@ -43,6 +43,7 @@ struct ChangeArrived {
   std::uint32_t place = 0;
   ChangeAsked asked;
 };
+using AdminArrived = leader_event::AdminArrived;
 struct HandOver {};       // another one is to lead, if this one does: it is about to end
 struct Persisted {};      // everything that Persist asked for is synced
 struct AskCheckpoint {};  // a last one, before the run is ended
@@ -54,12 +55,11 @@ struct Stored {  // answer to StoreCheckpoint; an empty error: it is there
 };
 }  // namespace coordinator_event
 
-using CoordinatorEvent =
-    std::variant<coordinator_event::Tick, coordinator_event::RaftArrived,
-                 coordinator_event::WorkerSaid, coordinator_event::Persisted,
-                 coordinator_event::Stored, coordinator_event::AskCheckpoint,
-                 coordinator_event::EndRun, coordinator_event::Revoked,
-                 coordinator_event::ChangeArrived, coordinator_event::HandOver>;
+using CoordinatorEvent = std::variant<
+    coordinator_event::Tick, coordinator_event::RaftArrived, coordinator_event::WorkerSaid,
+    coordinator_event::Persisted, coordinator_event::Stored, coordinator_event::AskCheckpoint,
+    coordinator_event::EndRun, coordinator_event::Revoked, coordinator_event::ChangeArrived,
+    coordinator_event::AdminArrived, coordinator_event::HandOver>;
 
 namespace coordinator_command {
 // Write and sync, then answer Persisted. Messages that depend on it come only after that answer;
@@ -143,8 +143,10 @@ class Coordinator {
   void on_event(const coordinator_event::EndRun& e);
   void on_event(const coordinator_event::Revoked& e);
   void on_event(const coordinator_event::ChangeArrived& e);
+  void on_event(const coordinator_event::AdminArrived& e);
   void on_event(const coordinator_event::HandOver&) { raft_.hand_over(); }
   Seats seats() const;
+  std::optional<std::uint32_t> comes_first(std::uint32_t place) const;
   void dial();
   void review_members();
   void tell(Event event) { commands_.push_back(coordinator_command::Tell{std::move(event)}); }
@@ -182,11 +184,13 @@ class Coordinator {
   std::uint64_t recall_told_ms_ = 0;  // 0: not yet
   std::uint64_t no_log_ms_ = 0;       // since when no member has a log; 0: one may have it
   bool was_whole_ = true;
-  std::map<std::uint32_t, std::string> heard_at_;  // addresses of places, whether decided or not
-  bool dialled_ = false;                           // what the log had at the start
-  std::vector<std::uint32_t> told_voters_;         // the last that were told
-  std::deque<Nonce> askers_;                       // told to prepare while it led, the newest last
-  CoordinatorCommands commands_;                   // of the event being handled
+  std::map<std::uint32_t, std::string> heard_at_;    // addresses of places, whether decided or not
+  std::map<std::uint32_t, std::uint64_t> asked_ms_;  // when a place last asked to take part
+  std::uint64_t heard_to_ = 0;  // index of the last entry that the log had when this one began
+  bool dialled_ = false;        // what the log had at the start
+  std::vector<std::uint32_t> told_voters_;  // the last that were told
+  std::deque<Nonce> askers_;                // told to prepare while it led, the newest last
+  CoordinatorCommands commands_;            // of the event being handled
 };
 
 }  // namespace starling::elastic

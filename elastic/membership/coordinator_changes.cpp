@@ -11,12 +11,15 @@ namespace starling::elastic {
 
 using namespace coordinator_command;
 
+// One that asks to take part asks several times a second; later places wait so long for it.
+constexpr std::uint64_t kAsksFor_ms = 3000;
+
 std::string coordinator_name(std::uint32_t place) {
   return "coordinator-" + std::to_string(place);
 }
 
-// Addresses of places that did not begin the group: what this member heard of a place or had in its log when it began,
-// else what the group has decided.
+// Addresses of places that did not begin the group: the newest that this member heard from a place or found in its log,
+// decided or not, else what the group has decided.
 Seats Coordinator::seats() const {
   std::map<std::uint32_t, std::string> at = heard_at_;
   for (const auto& [place, seat] : group_.seats()) at.try_emplace(place, seat.address);
@@ -56,8 +59,11 @@ void Coordinator::on_event(const coordinator_event::ChangeArrived& e) {
     const bool member = raft_.is_member(e.place);
     const std::string other =
         coordinator_name(e.place) + " has been in the group already" +
-        (member ? ", with another log" : "") +
+        (member ? ", with another log" : ", or one that comes after it has") +
         ": a place is given out once; start one in another place, under another key";
+    if (asked.job_hash != config_.job.job_hash)
+      return answer(ChangeState::kRefused, "the job file of " + coordinator_name(e.place) +
+                                               " is another one than the group's");
     if (given && !mine) return answer(ChangeState::kRefused, other);
     if (!member && given && e.place < now.next) return answer(ChangeState::kRefused, other);
     if (!member && e.place < now.next)
@@ -69,6 +75,9 @@ void Coordinator::on_event(const coordinator_event::ChangeArrived& e) {
       return answer(ChangeState::kRefused, coordinator_name(e.place) +
                                                " is one of those that begin the group: "
                                                "it is started without --add");
+    asked_ms_[e.place] = now_ms_;
+    if (const auto first = comes_first(e.place); first && !member)
+      return answer(ChangeState::kUnderWay, coordinator_name(*first) + " comes first");
     if (!given || seat->second.address != asked.address)
       propose(CoordinatorAt{e.place, asked.address, asked.life});
     if (!given) return answer(ChangeState::kUnderWay);
@@ -83,7 +92,17 @@ void Coordinator::on_event(const coordinator_event::ChangeArrived& e) {
          changed ? std::string() : changed.error().text());
 }
 
-// Tells people when the voters are others, and ends one that was taken out.
+// Returns a place before this one that asks to take part as well and is not in yet; the group takes places in order.
+std::optional<std::uint32_t> Coordinator::comes_first(std::uint32_t place) const {
+  for (const auto& [other, at_ms] : asked_ms_) {
+    if (other >= place) break;
+    const bool asks = now_ms_ - at_ms < kAsksFor_ms;
+    if (asks && other >= raft_.members().next && !raft_.is_member(other)) return other;
+  }
+  return std::nullopt;
+}
+
+// Tells observers when the voters are others, and ends one that was taken out.
 void Coordinator::review_members() {
   if (failed_ || refused_) return;
   if (raft_.removed()) {
@@ -96,11 +115,7 @@ void Coordinator::review_members() {
   if (!raft_.members_settled() || now.voters == told_voters_) return;
   told_voters_ = now.voters;
   dial();
-  if (!leader_) return;
-  std::string names;
-  for (const std::uint32_t place : now.voters)
-    names += (names.empty() ? "" : ", ") + coordinator_name(place);
-  warn("the coordinators of the group are now " + names);
+  tell(event::CoordinatorsChanged{raft_.members_index(), now.voters});
 }
 
 }  // namespace starling::elastic

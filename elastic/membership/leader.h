@@ -47,14 +47,20 @@ struct EndRun {           // now, in order: a death after this is none
 struct Revoked {  // workers with these keys are let in no longer, and cannot send anything
   std::vector<std::string> names;
 };
+struct AdminArrived {  // from a person with this key
+  Incarnation from;
+  std::string name;
+  AdminAsked asked;
+};
 struct Stored {  // answer to Store
   Version version = 0;
   std::string error;  // empty: the manifest is there
 };
 }  // namespace leader_event
-using LeaderEvent = std::variant<leader_event::Tick, leader_event::Applied, leader_event::Said,
-                                 leader_event::Stored, leader_event::AskCheckpoint,
-                                 leader_event::EndRun, leader_event::Revoked>;
+using LeaderEvent =
+    std::variant<leader_event::Tick, leader_event::Applied, leader_event::Said,
+                 leader_event::Stored, leader_event::AskCheckpoint, leader_event::EndRun,
+                 leader_event::Revoked, leader_event::AdminArrived>;
 
 namespace leader_command {
 struct Propose {
@@ -90,6 +96,7 @@ class Leader {
   void on_event(const leader_event::AskCheckpoint& e);
   void on_event(const leader_event::EndRun& e);
   void on_event(const leader_event::Revoked& e);
+  void on_event(const leader_event::AdminArrived& e);
 
   void said(const Incarnation& from, const std::string& name, const Join& m);
   void said(const Incarnation& from, const std::string& name, const Report& m);
@@ -104,6 +111,8 @@ class Leader {
   template <SaidByCoordinators Other>
   void said(const Incarnation&, const std::string&, const Other&) {}
   template <SaidAmongCoordinators Other>
+  void said(const Incarnation&, const std::string&, const Other&) {}
+  template <SaidByAdmins Other>
   void said(const Incarnation&, const std::string&, const Other&) {}
 
   void applied(const JobStarted&) {}
@@ -192,6 +201,8 @@ class Leader {
   // `first_heard`: of this doubt, by this leader.
   void doubt_checkpoints(bool first_heard = false);
   void expel(const Incarnation& who, const std::string& name);
+  void take_out(const std::string& by, const AdminAsked& asked, AdminAnswered& answer);
+  void ask_checkpoint(const std::string& by, AdminAnswered& answer);
   void refuse(const Incarnation& who, const std::string& name, std::string why);
   bool others_have_all_of(const Incarnation& who) const;
   void tell_who_is_gone(const Plan& plan);

@@ -116,9 +116,12 @@ class Worker {
   void on_message(const LeaderHint&) {}  // a coordinator was heard; the actor shows its note
   void on_message(const Seats&) {}       // the actor dials them
   void on_message(const ChangeAnswered&) {}
+  void on_message(const AdminAnswered&) {}
   template <SaidByWorkers Other>
   void on_message(const Other&) {}
   template <SaidAmongCoordinators Other>
+  void on_message(const Other&) {}
+  template <SaidByAdmins Other>
   void on_message(const Other&) {}
 
   // Plans.

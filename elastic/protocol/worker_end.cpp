@@ -18,7 +18,9 @@ void Worker::on_message(const Fenced& m) {
 }
 
 void Worker::on_message(const Released&) {
-  exit_when_acknowledged({kExitDone, false, "left as announced", std::nullopt, false, false});
+  // A worker that an admin drains has announced nothing itself.
+  exit_when_acknowledged(
+      {kExitDone, false, "left as announced", std::nullopt, false, leave_until_ms_.has_value()});
 }
 
 void Worker::on_message(const Ended& m) {

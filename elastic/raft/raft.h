@@ -216,6 +216,8 @@ class Raft {
   std::size_t log_bytes() const { return log_bytes_; }  // data of its entries
   // The group by the newest entry of the log that says so, committed or not.
   const RaftMembers& members() const { return members_; }
+  // The index of the entry that has them, or of the snapshot behind it; 0: as the group began.
+  std::uint64_t members_index() const { return members_index_; }
   // Whether that entry is committed, as far as this member knows.
   bool members_settled() const { return members_index_ <= commit_; }
   bool is_voter(std::uint32_t place) const;

@@ -31,12 +31,13 @@ TEST_CASE("place claim: the same folder asks with the same life, another one wit
   REQUIRE(first);
   const auto again = PlaceClaim::open(folder.path, 3, /*log_lost=*/true);
   REQUIRE(again);
-  const auto question = again.value().question("tcp://10.0.0.4:7000", 1);
+  const auto question = again.value().question("tcp://10.0.0.4:7000", 1, 7);
   CHECK(question.add == 3);
   CHECK(question.remove == 1);
   CHECK(question.life != Nonce{});
-  CHECK(question.life == first.value().question("", {}).life);
-  CHECK(PlaceClaim::open(other.path, 3, true).value().question("", {}).life != question.life);
+  CHECK(question.job_hash == 7);
+  CHECK(question.life == first.value().question("", {}, 7).life);
+  CHECK(PlaceClaim::open(other.path, 3, true).value().question("", {}, 7).life != question.life);
 }
 
 // Goal: a log that took part and is gone is not taken for one that never did.

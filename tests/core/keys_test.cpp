@@ -49,14 +49,15 @@ TEST_CASE("keys: Z85 is that of the specification") {
 
 TEST_CASE("keys: a ring has a pair for every place, all different") {
   const KeyRing ring = KeyRing::generate(3, 4);
-  CHECK(ring.pairs().size() == 8);
-  CHECK(ring.allow_list().size() == 8);
+  CHECK(ring.pairs().size() == 9);
+  CHECK(ring.allow_list().size() == 9);
   CHECK(ring.numbered("worker").size() == 4);
   CHECK(ring.numbered("coordinator").size() == 3);
   CHECK(ring.numbered("client").empty());
   REQUIRE(ring.find("worker-3") != nullptr);
   CHECK(ring.find("worker-4") == nullptr);
   CHECK(ring.find("client")->secret_key.size() == kZ85KeyLength);
+  CHECK(ring.find("admin")->secret_key.size() == kZ85KeyLength);
   CHECK(ring.allow_list().at(ring.find("worker-1")->public_key) == "worker-1");
 }
 
@@ -197,8 +198,10 @@ TEST_CASE("keys: what a key lets its owner say is in its name") {
   CHECK(role_of("worker-0") == Role::kWorker);
   CHECK(role_of("worker-4095") == Role::kWorker);
   CHECK(role_of("coordinator-2") == Role::kCoordinator);
-  for (const char* other :
-       {"client", "worker-", "worker", "worker-1x", "coordinator-", "xworker-1"})
+  CHECK(role_of("admin") == Role::kAdmin);
+  CHECK(role_of("admin-ann") == Role::kAdmin);
+  for (const char* other : {"client", "worker-", "worker", "worker-1x", "coordinator-", "xworker-1",
+                            "admin-", "admins", "xadmin"})
     CHECK(role_of(other) == Role::kObserver);
 }
 

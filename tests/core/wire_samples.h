@@ -57,8 +57,10 @@ SAMPLE_FIELDS(Noted, a)
 SAMPLE_FIELDS(LeaderHint, a, b, c)
 SAMPLE_FIELDS(Seat, a, b)
 SAMPLE_FIELDS(Seats, a)
-SAMPLE_FIELDS(ChangeAsked, a, b, c, d)
+SAMPLE_FIELDS(ChangeAsked, a, b, c, d, e)
 SAMPLE_FIELDS(ChangeAnswered, a, b)
+SAMPLE_FIELDS(AdminAsked, a, b, c)
+SAMPLE_FIELDS(AdminAnswered, a, b, c, d)
 SAMPLE_FIELDS(CoordinatorAt, a, b, c)
 SAMPLE_FIELDS(RaftMembers, a, b, c, d)
 SAMPLE_FIELDS(RaftEntry, a, b, c, d)
@@ -276,11 +278,14 @@ class Maker {
   void fill(BeginAt& begin) { begin = static_cast<BeginAt>(1 + below(3)); }
   void fill(RaftKind& kind) { kind = static_cast<RaftKind>(1 + below(12)); }
   void fill(ChangeState& state) { state = static_cast<ChangeState>(1 + below(4)); }
+  void fill(AdminAction& action) { action = static_cast<AdminAction>(1 + below(4)); }
+  void fill(AdminState& state) { state = static_cast<AdminState>(1 + below(3)); }
   void fill(ChangeAsked& asked) {
     if (below(2) != 0) asked.add = static_cast<std::uint32_t>(below(limits::kSeats));
     if (below(2) != 0) asked.remove = static_cast<std::uint32_t>(below(limits::kSeats));
     fill(asked.address);
     fill(asked.life);
+    fill(asked.job_hash);
   }
   void fill(CoordinatorAt& seat) {
     seat.place = static_cast<std::uint32_t>(below(limits::kSeats));

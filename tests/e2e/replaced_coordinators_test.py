@@ -8,22 +8,10 @@ from cluster import Cluster
 from harness import STARLING, children_of, main, require, wait_until
 
 
-TOLD = "the coordinators of the group are now "
-
-
 def group_told(cluster):
-    """The group that was told last, by places; none: it has not changed. The clock of events is each coordinator's own."""
-    told = []
-    for i in cluster.coordinators:
-        term = 0
-        for number, event in enumerate(cluster.events(i)):
-            if event["ev"] == "leader":
-                term = event["term"]
-            elif event["ev"] == "warning" and event["text"].startswith(TOLD):
-                told.append((term, number, event["text"]))
-    if not told:
-        return None
-    return {int(name.removeprefix("coordinator-")) for name in max(told)[2].removeprefix(TOLD).split(", ")}
+    """The group that was decided last, by places; none: it has not changed."""
+    told = [(event["index"], event["places"]) for i in cluster.coordinators for event in cluster.events(i, "coordinators")]
+    return set(max(told)[1]) if told else None
 
 
 def leader(cluster):

@@ -48,6 +48,7 @@ struct Leading {
     asked.add = place;
     asked.address = std::move(address);
     asked.life = Nonce(life);
+    asked.job_hash = 7;
     return asked;
   }
 
@@ -89,6 +90,42 @@ TEST_CASE("coordinator: a place that was given up is not given out again") {
   CHECK(one.ask(1, Leading::to_add(1, 50)).state == ChangeState::kRefused);
 }
 
+// Goal: a newcomer that could not use the log is told before it is in the group, and its place stays free.
+TEST_CASE("coordinator: one with another job file is refused, and nothing is given") {
+  Leading one;
+  ChangeAsked other = Leading::to_add(1, 50);
+  other.job_hash = 8;
+  const auto refused = one.ask(1, other);
+  CHECK(refused.state == ChangeState::kRefused);
+  CHECK(refused.reason.find("the job file of coordinator-1 is another one") == 0);
+  CHECK(one.coordinator->group().seats().empty());
+  CHECK(one.ask(1, Leading::to_add(1, 51)).state == ChangeState::kUnderWay);
+}
+
+// Goal: of two that begin at once none uses up the place of the other.
+TEST_CASE("coordinator: a later place waits for one before it that asks as well") {
+  for (const bool later_first : {true, false}) {
+    CAPTURE(later_first);
+    Leading one;
+    for (const std::uint32_t place : {later_first ? 2u : 1u, later_first ? 1u : 2u})
+      one.ask(place, Leading::to_add(place, 50 + place));
+    const auto waits = one.ask(2, Leading::to_add(2, 52));
+    CHECK(waits.state == ChangeState::kUnderWay);
+    CHECK(waits.reason == "coordinator-1 comes first");
+    CHECK(one.ask(1, Leading::to_add(1, 51)).state == ChangeState::kMayBegin);
+    CHECK(one.ask(2, Leading::to_add(2, 52)).state != ChangeState::kRefused);
+  }
+  // One that asks no more keeps nobody waiting; then its place is passed over, and it hears so.
+  Leading one;
+  one.ask(1, Leading::to_add(1, 51));
+  one.run(5000);
+  one.ask(2, Leading::to_add(2, 52));
+  CHECK(one.ask(2, Leading::to_add(2, 52)).state == ChangeState::kMayBegin);
+  const auto late = one.ask(1, Leading::to_add(1, 51));
+  CHECK(late.state == ChangeState::kRefused);
+  CHECK(late.reason.find("or one that comes after it has") != std::string::npos);
+}
+
 TEST_CASE("coordinator: what makes no sense is refused or not answered") {
   Leading one;
   CHECK(one.ask(0, Leading::to_add(0, 50)).reason.find("is started without --add") !=
@@ -119,6 +156,46 @@ TEST_CASE("coordinator: where members are is told when the group changes") {
   one.ask(2, Leading::to_add(2, 52, "tcp://10.0.0.6:7000"));
   CHECK(one.dialled.seats ==
         std::vector<Seat>{{1, "tcp://10.0.0.4:7000"}, {2, "tcp://10.0.0.6:7000"}});
+}
+
+// Goal: an address in the log of a member that begins again counts while the group has decided none, and no longer.
+TEST_CASE("coordinator: a member that moved is reached where the group says last") {
+  const std::string old = "tcp://10.0.0.4:7000", now = "tcp://10.0.0.5:7000";
+  const auto at = [](std::uint64_t index, const std::string& address) {
+    return RaftEntry{index, 1, encode_entry(CoordinatorAt{3, address, Nonce(50)}), {}};
+  };
+  CoordinatorConfig config;
+  config.raft.self = 1;
+  config.raft.size = 2;
+  config.leader.job_hash = config.job.job_hash = 7;
+  HardState kept;
+  kept.term = 1;
+  Coordinator follower(config, kept, {at(1, old)});
+  Seats dialled;
+  const auto on = [&](auto&& self, const CoordinatorEvent& event) -> void {
+    for (auto& command : follower.on(event)) {
+      if (auto* dial = std::get_if<coordinator_command::Dial>(&command)) dialled = dial->seats;
+      if (std::holds_alternative<coordinator_command::Persist>(command))
+        self(self, coordinator_event::Persisted{});
+    }
+  };
+  const auto append = [&](std::uint64_t before, std::uint64_t commit,
+                          std::vector<RaftEntry> entries) {
+    RaftMessage message;
+    message.to = 1;
+    message.term = 1;
+    message.last_index = before;
+    message.last_term = before == 0 ? 0 : 1;
+    message.commit = commit;
+    message.entries = std::move(entries);
+    on(on, coordinator_event::RaftArrived{0, message});
+  };
+  on(on, coordinator_event::Tick{10});
+  CHECK(dialled.seats == std::vector<Seat>{{3, old}});
+  append(1, 1, {at(2, now)});
+  CHECK(dialled.seats == std::vector<Seat>{{3, old}});
+  append(2, 2, {});
+  CHECK(dialled.seats == std::vector<Seat>{{3, now}});
 }
 
 // Goal: a coordinator that gets the group's state knows the places that were given out.

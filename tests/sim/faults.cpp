@@ -10,7 +10,8 @@ FaultInjector::FaultInjector(World& world)
     : world_(world),
       random_(world.settings().seed, 21),
       wipes_(world.settings().seed, 22),
-      cuts_(world.settings().seed, 23) {}
+      cuts_(world.settings().seed, 23),
+      admin_(world.settings().seed, 24) {}
 
 void FaultInjector::start() {
   const Faults& f = world_.settings().faults;
@@ -33,6 +34,8 @@ void FaultInjector::start() {
   repeat(f.checkpoint_asks, &FaultInjector::ask_checkpoint);
   if (f.end_at != 0) world_.after(f.end_at, [this] { end_run(); });
   repeat(f.flips, &FaultInjector::flip_one);
+  for (int i = 0; i < f.steers; ++i)
+    world_.after(admin_.range(1 * kMs, f.until), [this] { steer(); });
 }
 
 void FaultInjector::repeat(double rate, void (FaultInjector::*action)()) {
@@ -197,6 +200,29 @@ void FaultInjector::end_run() {
     });
   }
   world_.after(100 * kMs, [this] { end_run(); });
+}
+
+// An admin drains a worker or evicts it. No machine is taken away, and no worker is told before it is out.
+void FaultInjector::steer() {
+  WorkerProcess* process =
+      world_.worker_in(static_cast<std::uint32_t>(admin_.below(world_.slots())));
+  if (!process) return;
+  const bool evict = admin_.chance(0.5);
+  world_.count(evict ? "asked to evict" : "asked to drain");
+  ask_to_take_out({evict ? AdminAction::kEvict : AdminAction::kDrain, slot_name(process->slot()),
+                   process->nonce()},
+                  /*times=*/20);
+}
+
+void FaultInjector::ask_to_take_out(AdminAsked asked, int times) {
+  for (std::uint32_t i = 0; i < world_.settings().coordinators; ++i) {
+    CoordinatorProcess& process = world_.coordinator(i);
+    process.submit([&process, asked] {
+      process.handle(elastic::coordinator_event::AdminArrived{{0, Nonce(1)}, "admin", asked});
+    });
+  }
+  if (times > 1)
+    world_.after(50 * kMs, [this, asked, times] { ask_to_take_out(asked, times - 1); });
 }
 
 void FaultInjector::false_start() {

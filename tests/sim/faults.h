@@ -43,12 +43,14 @@ class FaultInjector {
   void false_start();
   void ask_checkpoint();
   void end_run();
+  void steer();
+  void ask_to_take_out(AdminAsked asked, int times);
   bool kill(WorkerProcess& process, const char* why);
   WorkerProcess* any_worker();
   Micros burst_delay() { return random_.range(0, 20 * kMs); }
 
   World& world_;
-  Random random_, wipes_, cuts_;
+  Random random_, wipes_, cuts_, admin_;
   std::uint32_t kills_ = 0;
 };
 

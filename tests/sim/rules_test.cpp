@@ -56,7 +56,7 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       {"R12 never finish", {&Bugs::r12_never_finish}, 117},
       {"R12 always finish", {&Bugs::r12_always_finish}, 19},
       {"R13 any owner", {&Bugs::r13_any_owner}, 7},
-      {"R15 switch early", {&Bugs::r15_switch_early}, 2},
+      {"R15 switch early", {&Bugs::r15_switch_early}, 7},
       {"R16 obey proposals", {&Bugs::r16_obey_proposals}, 1},
       {"R17 some votes", {&Bugs::r17_some_votes}, 7},
       {"prepared holders moving", {&Bugs::prepared_holders_moving}, 7},

@@ -47,6 +47,7 @@ struct Faults {
   double checkpoint_asks = 0;  // a last one before the run is ended, which then goes on
   Micros end_at = 0;           // the run is told to end, in order; 0: it is not
   double leaves = 0;
+  int steers = 0;  // an admin drains a worker or evicts it, so often
   double coordinator_crashes = 0;
   double lateness = 0;  // for a while what coordinators say to each other comes late
   double leader_and_worker = 0;

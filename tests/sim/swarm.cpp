@@ -122,6 +122,12 @@ void draw_end(Settings& s) {
   if (random.chance(0.0625)) s.faults.end_at = random.range(50 * kMs, 2 * kSecond);
 }
 
+// As above: from dice of its own.
+void draw_steers(Settings& s) {
+  Random random(s.seed, /*purpose=*/9);
+  if (random.chance(0.25)) s.faults.steers = static_cast<int>(random.range(1, 4));
+}
+
 void draw_flips(Settings& s) {
   Random random(s.seed, /*purpose=*/7);
   if (random.chance(0.7)) return;
@@ -156,6 +162,7 @@ Settings draw_settings(std::uint64_t seed) {
   draw_checkpoints(s);
   draw_logs(s);
   draw_hangs(s);
+  draw_steers(s);
   draw_loss_scale(s);
   draw_transports(s);
   draw_end(s);
@@ -184,6 +191,7 @@ std::string to_string(const Settings& s) {
       << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
       << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage
       << ", disk full " << s.disk_full << ", asks " << f.checkpoint_asks;
+  if (f.steers > 0) out << ", steers " << f.steers;
   if (f.flips > 0) out << ", flips " << f.flips << ", compares " << s.compare.high / kMs << " ms";
   if (s.recheck > 0) out << ", recheck " << s.recheck << ", first " << s.recheck_first;
   if (s.loss_scale.on)

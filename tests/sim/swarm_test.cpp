@@ -89,6 +89,8 @@ constexpr const char* kMustHappen[] = {
     "connection fell silent",
     "worker of the start unreachable",
     "coordinators late",
+    "asked to drain",
+    "asked to evict",
 };
 
 TEST_CASE("swarm: every seed keeps all promises and ends") {

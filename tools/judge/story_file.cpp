@@ -116,7 +116,8 @@ void add_event(Story& story, const Event& event, double t) {
           },
           // The judge uses none of these.
           [](const OneOf<event::Continued, event::Dropped, event::CheckpointWritten,
-                         event::NoticeGiven, event::TransportChosen, event::Preparing> auto&) {},
+                         event::NoticeGiven, event::TransportChosen, event::Preparing,
+                         event::AdminActed, event::CoordinatorsChanged> auto&) {},
       },
       event);
 }

@@ -97,6 +97,10 @@ const CLI::Validator kWhole(
     },
     "NUMBER", "whole");
 
+const CLI::Validator kNamed(
+    [](std::string& text) { return text.empty() ? "must be a name, is empty" : std::string(); },
+    "NAME", "named");
+
 CLI::App* subcommand(CLI::App& app, const char* name, const char* what,
                      const std::string& example) {
   CLI::App* sub = app.add_subcommand(name, what);

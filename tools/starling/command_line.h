@@ -11,6 +11,8 @@ namespace starling::tools {
 
 // Refuses what CLI11 reads as another number: a negative or a fractional one.
 extern const CLI::Validator kWhole;
+// Refuses an empty name, as of a variable of a unit file that is not set.
+extern const CLI::Validator kNamed;
 
 // Adds a subcommand with "Example:" below its options, as each has it.
 CLI::App* subcommand(CLI::App& app, const char* name, const char* what, const std::string& example);

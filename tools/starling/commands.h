@@ -122,6 +122,17 @@ struct StatusCommand {
 };
 int status(const StatusCommand& command);
 
+struct AdminCommand {
+  std::string action;  // drain, evict, checkpoint, stop
+  std::vector<std::string>
+      words;         // of drain and evict the worker's name; the run's folder or addresses
+  std::string keys;  // a file or a folder of split keys; empty: as the folder says
+  std::string name = "admin";  // of the key
+  bool now = false;            // stop: without a checkpoint
+  std::uint32_t wait_s = 600;
+};
+int admin(const AdminCommand& command);
+
 struct AuditCommand {
   // Folders of runs, or their events.jsonl: one, or two to compare.
   std::vector<std::string> runs;

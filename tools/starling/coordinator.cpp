@@ -435,15 +435,18 @@ Result<int> coordinate(const CoordinatorCommand& command) {
 int coordinator(CoordinatorCommand command) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a full file size limit becomes a write error, as a full disk
-  if (command.child) ::prctl(PR_SET_PDEATHSIG, order_signal());
-  const sigset_t set = command.child ? blocked_in_children() : ending_signals();
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
   auto name = own_name(command);
   if (!name) return fail(name.error());
   command.name = std::move(name).value();
-  if (command.remove.empty() && command.job.empty())
-    return fail(Error(Code::kBadInput, "--job: a job file is expected"));
-  auto code = command.remove.empty() ? coordinate(command) : take_out(command);
+  if (!command.remove.empty()) {
+    auto code = take_out(command);
+    return code ? code.value() : fail(code.error());
+  }
+  if (command.job.empty()) return fail(Error(Code::kBadInput, "--job: a job file is expected"));
+  if (command.child) ::prctl(PR_SET_PDEATHSIG, order_signal());
+  const sigset_t set = command.child ? blocked_in_children() : ending_signals();
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  auto code = coordinate(command);
   return code ? code.value() : fail(code.error());
 }
 

@@ -22,7 +22,8 @@ void add_keys(CLI::App& app, KeysCommand& keys) {
       ->type_name("NAME");
   make->add_option("--revoke", keys.revoke, "let this worker (or the client) in no longer")
       ->type_name("NAME");
-  make->add_option("--add", keys.add, "let in another worker, worker-N, and write its file")
+  make->add_option("--add", keys.add,
+                   "let in another worker, worker-N, or admin, admin-NAME, and write its file")
       ->type_name("NAME");
   make->require_option(1);
   sub->add_option("--coordinators", keys.coordinators, "pairs of coordinators")
@@ -80,6 +81,35 @@ void add_status(CLI::App& app, StatusCommand& o) {
       ->required();
   sub->add_flag("--watch", o.watch, "again each second, until the run is over");
   sub->add_flag("--json", o.json, "one JSON object a line (docs/status.md)");
+}
+
+void add_admin(CLI::App& app, AdminCommand& o) {
+  auto* sub = subcommand(
+      app, "admin",
+      "Steers a run that goes on, under the key of an admin.\n"
+      "  drain WORKER    the worker hands over what it holds and leaves, without a pause\n"
+      "  evict WORKER    the worker is left out at once, as one that hangs\n"
+      "  checkpoint      one is written of the next step\n"
+      "  stop            the run ends in order, with a checkpoint if the job has them",
+      "starling admin drain worker-2 out\n"
+      "  starling admin stop 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000 --keys keys");
+  sub->add_option("action", o.action, "drain, evict, checkpoint or stop")
+      ->check(CLI::IsMember({"drain", "evict", "checkpoint", "stop"}))
+      ->required();
+  sub->add_option(
+         "where", o.words,
+         "of drain and evict the worker first; then the run: its folder (--out of `run` or "
+         "`coordinator`), or the addresses of its coordinators, as of worker --join")
+      ->required()
+      ->expected(1, 2);
+  sub->add_option("--keys", o.keys, "a key file, or a folder of split keys, instead of the run's")
+      ->type_name("PATH");
+  sub->add_option("--name", o.name, "of the key: admin, or admin-NAME")->capture_default_str();
+  sub->add_flag("--now", o.now, "stop: without a checkpoint");
+  sub->add_option("--wait", o.wait_s, "seconds, until this command waits no longer")
+      ->check(kWhole)
+      ->check(CLI::Range(1u, 1'000'000u))
+      ->capture_default_str();
 }
 
 }  // namespace starling::tools

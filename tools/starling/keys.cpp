@@ -67,12 +67,12 @@ Result<> make(const KeysCommand& command) {
       command.spares == 0 ? "" : " and " + std::to_string(command.spares) + " spares";
   if (!command.out.empty()) {
     STARLING_TRY(ring.save(command.out));
-    std::printf("%s: keys of %u coordinators%s, %u workers and one client\n", command.out.c_str(),
-                command.coordinators, spares.c_str(), command.workers);
+    std::printf("%s: keys of %u coordinators%s, %u workers, one client and one admin\n",
+                command.out.c_str(), command.coordinators, spares.c_str(), command.workers);
     return ok();
   }
   STARLING_TRY(split_keys(ring, command.split, command.workers, command.at));
-  std::printf("%s: a file for each of %u coordinators%s, %u workers and one client%s\n",
+  std::printf("%s: a file for each of %u coordinators%s, %u workers, one client and one admin%s\n",
               command.split.c_str(), command.coordinators, spares.c_str(), command.workers,
               command.at.empty() ? "" : "; worker-N.token is all that worker N needs to join");
   return ok();
@@ -95,8 +95,8 @@ Result<std::vector<std::string>> lists_of(const KeysCommand& command) {
 Result<> revoke(const KeysCommand& command) {
   if (role_of(command.revoke) == Role::kCoordinator)
     return bad_input(
-        "the keys of coordinators are what the job is known by; only those of workers and "
-        "of the client can be revoked, not " +
+        "the keys of coordinators are what the job is known by; only those of workers, "
+        "clients and admins can be revoked, not " +
         command.revoke);
   STARLING_TRY(files, lists_of(command));
   bool found = false;
@@ -123,11 +123,16 @@ Result<> add(const KeysCommand& command) {
     return bad_input(
         "--add needs the folder that --split made, where the keys of all coordinators are; " +
         command.keys + " is none");
-  if (role_of(command.add) != Role::kWorker)
-    return bad_input("--add makes a key of a worker, named worker-N, not of " + command.add);
+  const Role role = role_of(command.add);
+  if (role != Role::kWorker && role != Role::kAdmin)
+    return bad_input(
+        "--add makes a key of a worker, named worker-N, or of an admin, named admin-NAME, not of " +
+        command.add);
+  if (role == Role::kAdmin && !command.at.empty())
+    return bad_input("a join token is a worker's, and --at is not wanted for an admin");
   STARLING_TRY(files, lists_of(command));
   const KeyPair pair = make_key_pair(command.add);
-  KeyRing whole;  // the new worker's file is cut out of it
+  KeyRing whole;  // the new file is cut out of it
   for (const std::string& file : files) {
     STARLING_TRY(ring, KeyRing::load(file));
     if (whole.pairs().empty()) whole = ring.public_part();

@@ -80,6 +80,7 @@ int command(int argc, char** argv, const Registry& registry) {
   ExportCommand export_options;
   AuditCommand audit_options;
   StatusCommand status_options;
+  AdminCommand admin_options;
   ChaosCommand chaos_options;
   ReplayCommand replay_options;
   add_run(app, run_options);
@@ -88,6 +89,7 @@ int command(int argc, char** argv, const Registry& registry) {
   add_chaos(app, chaos_options);
   add_replay(app, replay_options);
   add_status(app, status_options);
+  add_admin(app, admin_options);
   add_launch(app, launch_options);
   add_keys(app, keys_options);
   add_check(app, check_options);
@@ -128,6 +130,7 @@ int command(int argc, char** argv, const Registry& registry) {
   if (chosen == "export") return tools::export_model(export_options);
   if (chosen == "audit") return tools::audit(audit_options);
   if (chosen == "status") return tools::status(status_options);
+  if (chosen == "admin") return tools::admin(admin_options);
   return tools::version();
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/base/address.h"
+#include "core/base/thread_name.h"
 #include "tools/starling/group.h"
 
 namespace starling::tools {
@@ -147,7 +148,10 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::make(const std::string& ad
   error_code ignored;
   numeric.port = impl->acceptor.local_endpoint(ignored).port();
   impl->accept();
-  impl->thread = std::thread([&io = impl->io] { io.run(); });
+  impl->thread = std::thread([&io = impl->io] {
+    name_thread("metrics");
+    io.run();
+  });
   const std::string url = "http://" + to_string(numeric) + "/metrics";
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl), url));
 }

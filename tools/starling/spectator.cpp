@@ -49,6 +49,12 @@ void Spectator::show(const Event& event) {
           [&](const event::NoticeGiven& e) {
             say(e.name + " has notice from " + e.source + (e.text.empty() ? "" : ": " + e.text));
           },
+          [&](const event::CoordinatorsChanged& e) {
+            say("the coordinators of the group are now " + names_of_coordinators(e.places));
+          },
+          [&](const event::AdminActed& e) {
+            say(e.by + " asks for " + e.action + (e.worker.empty() ? "" : " of " + e.worker));
+          },
           [&](const event::TransportChosen& e) {
             if (e.on_device) say("bytes go from device to device (" + e.why + ")");
           },

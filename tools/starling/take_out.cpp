@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "core/base/mac.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/group.h"
+#include "tools/starling/last_answer.h"
 
 namespace starling::tools {
 namespace {
@@ -22,29 +22,11 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kAgain{200};
 constexpr std::chrono::seconds kTakeOutPatience{30};
 
-// Holds the last answer of the coordinator that leads. Threads: any.
-class Answers {
- public:
-  actors::ArrivalHandler handler() {
-    return [this](const actors::Arrival& arrival) {
-      const auto* answer = std::get_if<ChangeAnswered>(&arrival.body);
-      const std::lock_guard lock(mutex_);
-      if (answer && arrival.server) last_ = *answer;
-    };
-  }
-  std::optional<ChangeAnswered> last() const {
-    const std::lock_guard lock(mutex_);
-    return last_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::optional<ChangeAnswered> last_;  // guarded by mutex_
-};
-
 }  // namespace
 
 Result<int> take_out(const CoordinatorCommand& command) {
+  if (command.peers.empty())
+    return Error(Code::kBadInput, "--remove needs --peers, the addresses of the coordinators");
   STARLING_TRY(ring, KeyRing::load_for(command.keys, command.name));
   STARLING_TRY(group, coordinators_at(ring, command.peers));
   ChangeAsked asked;
@@ -59,24 +41,26 @@ Result<int> take_out(const CoordinatorCommand& command) {
   options.key = *ring.find(command.name);
   options.servers = std::move(group);
   options.follows_seats = true;
-  Answers answers;
+  LastAnswer<ChangeAnswered> answers;
+  bool answered = false;
   STARLING_TRY(gateway, actors::Gateway::start(std::move(options), answers.handler()));
   for (const auto begun = Clock::now(); Clock::now() - begun < kTakeOutPatience;) {
     gateway->broadcast_to_servers(asked);
     std::this_thread::sleep_for(kAgain);
-    const auto answer = answers.last();
+    const auto answer = answers.take();
     if (!answer) continue;
+    answered = true;
     if (answer->state == ChangeState::kRefused) return Error(Code::kBadInput, answer->reason);
     if (answer->state != ChangeState::kDone) continue;
     std::printf("%s is out of the group\n", command.remove.c_str());
     return 0;
   }
   return Error(Code::kUnavailable,
-               answers.last() ? command.remove + " is not out of the group after " +
-                                    std::to_string(kTakeOutPatience.count()) +
-                                    " s: it goes when the one that was added before has the log"
-                              : "no coordinator that leads has answered for " +
-                                    std::to_string(kTakeOutPatience.count()) + " s");
+               answered ? command.remove + " is not out of the group after " +
+                              std::to_string(kTakeOutPatience.count()) +
+                              " s: it goes when the one that was added before has the log"
+                        : "no coordinator that leads has answered for " +
+                              std::to_string(kTakeOutPatience.count()) + " s");
 }
 
 }  // namespace starling::tools

@@ -204,7 +204,8 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
       "One that is gone for good is replaced by a spare (`starling keys --spares`), anywhere:\n"
       "starling coordinator --add --replace coordinator-1 --job job.toml --keys coordinator-3 \\\n"
       "    --listen 10.0.0.4:7000 --peers 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000 --workers 8\n"
-      "starling coordinator --remove coordinator-1 --keys keys --peers .. takes one out alone.");
+      "starling coordinator --remove coordinator-1 --keys keys/coordinator-0 --peers .. takes one\n"
+      "out alone.");
   sub->add_option("--job", o.job, "job file (not with --remove)");
   sub->add_option(
          "--keys", o.keys,
@@ -233,11 +234,14 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
           ->excludes("--new");
   sub->add_option("--replace", o.replace,
                   "with --add: the name of the coordinator that goes when this one has the log")
-      ->needs(add);
+      ->needs(add)
+      ->check(kNamed);
   sub->add_option("--remove", o.remove,
                   "starts nothing: has the group take out the coordinator of this name, and waits "
-                  "for it; with the key of any coordinator")
-      ->excludes(add);
+                  "for it; with the key of any coordinator, and --peers")
+      ->check(kNamed)
+      ->excludes(add)
+      ->excludes("--new");
   sub->add_option("--out", o.out,
                   "folder for events.jsonl and loss.svg (default: the state folder)");
   sub->add_flag("--resume", o.resume,

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "actors/messages.h"
+#include "core/base/thread_name.h"
 
 namespace starling::tools {
 
@@ -25,6 +26,7 @@ std::chrono::microseconds between_notices(const ServiceManager& manager) {
 AliveMeanwhile::AliveMeanwhile(const ServiceManager& manager) {
   if (!manager.waits() || !manager.watchdog()) return;
   thread_ = std::thread([this, manager] {
+    name_thread("watchdog");
     std::unique_lock lock(mutex_);
     do {
       manager.alive();

@@ -30,6 +30,7 @@
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
 #include "core/base/signals.h"
+#include "core/base/thread_name.h"
 #include "core/formats/storage.h"
 #include "core/job/moved_job.h"
 #include "core/job/script_words.h"
@@ -334,8 +335,9 @@ int work(const Life& life, ServiceManager& manager, actors::SharedLife& shared) 
   }
   shared.over = over.told || handed_over;
   status = finish(life, *setup.value(), over, times, status);
-  // Slurm, Kubernetes and systemd are to start another one; a job that is done needs none.
-  if (handed_over) status = kExitTerminated;
+  // Slurm, Kubernetes and systemd are to start another one in the place of a machine that goes. A job that is done needs
+  // none, nor does an admin who has this worker drained.
+  if (handed_over && over.left) status = kExitTerminated;
   // A reader of the job's model must find no other one under its name.
   if (status == 2 || status == actors::kNotHereStatus)
     if (const std::string line = older.move_aside(over.digest); !line.empty())
@@ -474,6 +476,7 @@ std::vector<char*> without_token(const WorkerCommand& command, char** arguments)
 }  // namespace
 
 int worker(const WorkerCommand& command, char** arguments) {
+  name_thread("starling");  // one that was started as /proc/self/exe would be `exe`
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a full file size limit becomes a write error, as a full disk
   const std::vector<char*> again_with = without_token(command, arguments);

@@ -1,0 +1,149 @@
+"""`starling admin`: a worker is drained or evicted, a checkpoint asked for, a run stopped; and who may not."""
+import os
+import signal
+import subprocess
+
+from cluster import Cluster
+from harness import STARLING, alive, main, require, wait_until, with_checkpoints
+
+
+def admin(*words, code=0, seconds=120):
+    asked = subprocess.run([STARLING, "admin", *map(str, words)], capture_output=True, text=True, timeout=seconds)
+    require(asked.returncode == code, f"admin {words}: {asked.returncode}, expected {code}: {asked.stdout}{asked.stderr}")
+    require(code == 0 or (asked.stdout == "" and asked.stderr.count("\n") == 1), f"{asked.stdout}{asked.stderr}")
+    return asked.stdout if code == 0 else asked.stderr
+
+
+def acts(run):
+    return [(e["by"], e["action"], e["worker"]) for e in run.events("admin")]
+
+
+def process_of(run, name):
+    return next(e["pid"] for e in run.workers() if e["name"] == name)
+
+
+def a_drained_worker_hands_over_and_is_not_begun_again(place):
+    job = place.waiting_job(steps=300)
+    quiet = place.quiet(job).digest()
+    run = place.run(job, "--workers", 4)
+    run.wait_for_step(20)
+    # An admin of its own is let in while the run goes on.
+    keys = run.events("start")[0]["keys"]
+    added = subprocess.run([STARLING, "keys", "--keys", keys, "--add", "admin-ann"], capture_output=True, text=True)
+    require(added.returncode == 0, added.stderr)
+    said = admin("drain", "worker-2", run.out, "--name", "admin-ann")
+    require(said == "worker-2 has left\n", said)
+    wait_until(lambda: not alive(process_of(run, "worker-2")), "its process ends")
+    at = run.steps()
+    run.wait_for_step(at + 20)
+    epochs = run.events("epoch")
+    require(all(epoch["kind"] != "forced" for epoch in epochs), [epoch["kind"] for epoch in epochs])
+    require({m["name"] for m in epochs[-1]["members"]} == {"worker-0", "worker-1", "worker-3"}, epochs[-1])
+    exposed = [e for e in run.events("exposure") if e["epoch"] == epochs[-1]["id"]]
+    require(all(e["segments"] == 0 for e in exposed[-1:]), exposed)
+    require([e["name"] for e in run.workers("left")] == ["worker-2"], run.workers("left"))
+    require(acts(run) == [("admin-ann", "drain", "worker-2")], acts(run))
+    run.end()
+    require(run.digest() == quiet, "the digest of an undisturbed run")
+
+
+def an_evicted_worker_that_hangs_is_out_at_once_and_ends_when_it_wakes(place):
+    job = place.waiting_job(steps=200, lease_ms=60_000)  # the others would wait for it for a minute
+    quiet = place.quiet(job).digest()
+    run = place.run(job, "--workers", 3)
+    run.wait_for_step(20)
+    hung = process_of(run, "worker-1")
+    os.kill(hung, signal.SIGSTOP)
+    at = run.steps()
+    said = admin("evict", "worker-1", run.out)
+    require(said == "worker-1 has left\n", said)
+    run.wait_for_step(at + 20)
+    require("worker-1 evicted by admin" in [epoch["cause"] for epoch in run.events("epoch")], run.events("epoch"))
+    require(alive(hung), "it is stopped, and nobody kills it")
+    os.kill(hung, signal.SIGCONT)
+    wait_until(lambda: not alive(hung), "it ends when it hears that it is out")
+    run.end()
+    require(len([e for e in run.workers() if e["name"] == "worker-1"]) == 1, "its guard has begun another life")
+    require(run.digest() == quiet, "the digest of an undisturbed run")
+
+
+def a_checkpoint_and_a_stop_and_the_run_goes_on_from_there(place):
+    job, kept = place.waiting_job(steps=300), place.path("kept")
+    quiet = place.quiet(job).digest()
+    job = with_checkpoints(job, kept, 100_000)
+    run = place.run(job, "--workers", 3)
+    run.wait_for_step(20)
+    said = admin("checkpoint", run.out)
+    asked = int(said.split()[4])
+    require(said == f"the checkpoint of step {asked} is complete\n" and asked >= 20, said)
+    said = admin("stop", run.out).splitlines()
+    last = int(said[0].split()[4])
+    require(last > asked and said[-1].startswith("the run "), said)
+    run.end(128 + signal.SIGTERM)
+    ended = run.events("ended")[0]
+    require(ended["reason"] == "stopped by admin" and ended["checkpoint"] == last, ended)
+    require([act[1] for act in acts(run)] == ["checkpoint", "checkpoint", "stop"], acts(run))
+    again = place.run(job, "--workers", 2, "--resume")
+    again.end()
+    require(again.events("start")[0]["from"] == last and again.digest() == quiet, "it went on from that checkpoint")
+
+
+def without_checkpoints_a_stop_says_so(place):
+    run = place.run(place.waiting_job(steps=100_000), "--workers", 2)
+    run.wait_for_step(5)
+    require("the job writes no checkpoints" in admin("checkpoint", run.out, code=2), "why not")
+    said = admin("stop", run.out).splitlines()
+    require(said[0].startswith("no checkpoint: the job writes no checkpoints"), said)
+    run.end(128 + signal.SIGTERM)
+
+
+def what_makes_no_sense_is_one_line(place):
+    run = place.run(place.waiting_job(steps=100_000), "--workers", 2)
+    run.wait_for_step(5)
+    keys = run.events("start")[0]["keys"]
+    address = run.events("start")[0]["address"]
+    for words, part in (
+            (("drain", run.out), "expects the name of a worker and the run"),
+            (("checkpoint", "worker-1", run.out), "admin checkpoint expects the run"),
+            (("drain", "worker-7", run.out), "no worker named worker-7 is in the epoch that runs; its members are worker-0, worker-1"),
+            (("drain", "worker-1", address), "--keys is needed beside addresses"),
+            (("drain", "worker-1", place.path("nowhere")), "--keys is needed"),
+            (("drain", "worker-1", place.folder), "no run is in the folder"),
+            (("drain", "worker-1", address, "--keys", keys, "--name", "worker-0"), "expects the key of an admin"),
+            (("checkpoint", run.out, "--now"), "--now belongs to admin stop"),
+            (("sleep", run.out), "sleep")):
+        said = admin(*words, code=2)
+        require(part in said, f"{words}: {part!r} is not in {said}")
+    require(acts(run) == [], acts(run))
+    # One of two may go, and the other may not.
+    admin("drain", "worker-0", address, "--keys", keys)
+    require("no worker would stay" in admin("drain", "worker-1", run.out, code=2), "it holds everything")
+    require("no worker would stay" in admin("evict", "worker-1", run.out, code=2), "it holds everything")
+    admin("stop", run.out, "--now")
+    run.end(128 + signal.SIGTERM)
+    require("is over" in admin("drain", "worker-1", run.out, code=2), "nothing is there to steer")
+
+
+def a_leader_that_dies_keeps_nobody_from_steering(place):
+    with Cluster(place, place.waiting_job(steps=100_000), coordinators=3, workers=4) as cluster:
+        cluster.start_all()
+        cluster.wait_for_step(0, 10)
+        leader = next(i for i in range(3) if cluster.events(i, "leader"))
+        cluster.coordinators[leader].send_signal(signal.SIGKILL)
+        cluster.coordinators[leader].wait()
+        run = ",".join(cluster.addresses)
+        said = admin("drain", "worker-3", run, "--keys", cluster.keys)
+        require(said == "worker-3 has left\n", said)
+        code = cluster.workers[3].wait(60)
+        require(code == 0, f"exit code {code}: {cluster.text()[-2000:]}")
+        told = [(e["by"], e["action"], e["worker"]) for i in range(3) if i != leader for e in cluster.events(i, "admin")]
+        require(told == [("admin", "drain", "worker-3")], told)
+        admin("stop", run, "--keys", cluster.keys, "--now")
+        for process in [*cluster.workers[:3], *(cluster.coordinators[i] for i in range(3) if i != leader)]:
+            require(process.wait(60) == 128 + signal.SIGTERM, f"exit code {process.returncode}: {cluster.text()[-2000:]}")
+
+
+main(a_drained_worker_hands_over_and_is_not_begun_again,
+     an_evicted_worker_that_hangs_is_out_at_once_and_ends_when_it_wakes,
+     a_checkpoint_and_a_stop_and_the_run_goes_on_from_there, without_checkpoints_a_stop_says_so,
+     what_makes_no_sense_is_one_line, a_leader_that_dies_keeps_nobody_from_steering)

@@ -1,0 +1,199 @@
+// What an admin asks of a run, as schedules of events: docs/steer.md.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/elastic/one_leader.h"
+
+namespace starling::elastic {
+namespace {
+
+// Workers 1, 2, 3 who hold everything, of a job with checkpoints if `every` is not 0.
+struct Steered : OneLeader {
+  explicit Steered(std::uint64_t every = 0) {
+    LeaderConfig config;
+    config.micro_batches = 6;
+    config.steps = 100;
+    config.segments = kSegments;
+    config.wanted_workers = 3;
+    config.lease_ms = config.report_deadline_ms = kLease;
+    config.checkpoint_every = every;
+    config.checkpoint_dir = "/shared";
+    lead(config, 1);
+    begin(21);
+  }
+  void take(const LeaderCommand& command) override {
+    const auto* store = std::get_if<leader_command::Store>(&command);
+    if (store) stored = store->checkpoint.version;
+    if (const auto* event = std::get_if<Event>(&command))
+      if (const auto* acted = std::get_if<event::AdminActed>(event)) told.push_back(*acted);
+  }
+  AdminAnswered ask(AdminAction action, const std::string& worker = {}, std::uint64_t mark = 0) {
+    sent.clear();
+    on(leader_event::AdminArrived{{0, Nonce(99)}, "admin", {action, worker, mark}});
+    for (const auto& send : sent)
+      if (const auto* answer = std::get_if<AdminAnswered>(&send.body)) {
+        CHECK(send.to.nonce == Nonce(99));
+        CHECK(answer->action == action);
+        return *answer;
+      }
+    FAIL("the leader has answered nothing");
+    return {};
+  }
+  // The epoch of the last plan runs, and all its members are seen in it at this version.
+  void enter(Version version) {
+    for (const Member& m : group.plan()->members)
+      say(m.who.nonce, Heartbeat{group.plan()->id, version, {}});
+  }
+  // From a shard to the committed entry.
+  void publish(Version version) {
+    ShardWritten part{version, {}, {"shard", 10, {}}, {}};
+    part.record.version = version - 1;
+    for (SegmentId s = 0; s < kSegments; ++s) part.shard.segments.push_back({s, {1, 0}});
+    say(1, part);
+    REQUIRE(stored == version);
+    on(leader_event::Stored{version, ""});
+    commit();
+  }
+  Version stored = 0;
+  std::vector<event::AdminActed> told;
+};
+
+// Goal: a worker is drained as one that has announced its leave, by a prepared plan.
+TEST_CASE("admin: a drained worker leaves without a forced epoch") {
+  Steered one;
+  const auto first = one.ask(AdminAction::kDrain, "2");
+  CHECK(first.state == AdminState::kUnderWay);
+  CHECK(first.mark == 2);
+  one.ask(AdminAction::kDrain, "2", first.mark);  // again, before the first is committed
+  CHECK(std::ranges::count_if(one.proposals, [](const Entry& e) {
+          return std::holds_alternative<LeaveAnnounced>(e);
+        }) == 1);
+  one.commit();
+  one.pass_time(kLease / 2);
+  one.commit();
+  REQUIRE(members_of(*one.group.plan()) == "13");
+  CHECK(one.group.plan()->kind == PlanKind::kPrepared);
+  CHECK(one.ask(AdminAction::kDrain, "2", first.mark).state == AdminState::kUnderWay);
+  one.enter(23);
+  const auto last = one.ask(AdminAction::kDrain, "2", first.mark);
+  CHECK(last.state == AdminState::kDone);
+  CHECK(last.text == "2 has left");
+  CHECK(one.told == std::vector<event::AdminActed>{{"admin", "drain", "2"}});
+  // It is released, and its guard starts no new life.
+  one.sent.clear();
+  one.say(2, Heartbeat{{}, 23, {}});
+  CHECK(std::ranges::any_of(one.sent, [](const leader_command::Send& send) {
+    return send.to.nonce == Nonce(2) && std::holds_alternative<Released>(send.body);
+  }));
+}
+
+// Goal: whom the group waits for is out without its help.
+TEST_CASE("admin: an evicted worker is out by a forced epoch, silent or not") {
+  for (const bool silent : {true, false}) {
+    CAPTURE(silent);
+    Steered one;
+    const EpochId epoch = one.group.plan()->id;
+    CHECK(one.ask(AdminAction::kEvict, "2").state == AdminState::kUnderWay);
+    one.commit();
+    CHECK(one.ask(AdminAction::kEvict, "2", 2).state == AdminState::kUnderWay);
+    const EpochId asked = one.asked();
+    one.ask(AdminAction::kEvict, "2", 2);  // changes nothing while the others are asked
+    for (std::uint64_t nonce : {1, 2, 3})
+      if (nonce != 2 || !silent) one.report(nonce, asked, epoch, 21);
+    one.commit();
+    REQUIRE(members_of(*one.group.plan()) == "13");
+    CHECK(one.group.plan()->kind == PlanKind::kForced);
+    CHECK(one.group.plan()->cause == "2 evicted by admin");
+    CHECK(one.ask(AdminAction::kEvict, "2", 2).state == AdminState::kDone);
+    CHECK(one.told == std::vector<event::AdminActed>{{"admin", "evict", "2"}});
+  }
+}
+
+TEST_CASE("admin: a worker that was drained too slowly is evicted") {
+  Steered one;
+  one.ask(AdminAction::kDrain, "2");
+  one.commit();
+  const EpochId epoch = one.group.plan()->id;
+  one.ask(AdminAction::kEvict, "2");
+  const EpochId asked = one.asked();
+  for (std::uint64_t nonce : {1, 3}) one.report(nonce, asked, epoch, 21);
+  one.commit();
+  CHECK(members_of(*one.group.plan()) == "13");
+  CHECK(one.told ==
+        std::vector<event::AdminActed>{{"admin", "drain", "2"}, {"admin", "evict", "2"}});
+}
+
+TEST_CASE("admin: what would lose state, or is of nobody, is refused and changes nothing") {
+  Steered one;
+  const auto nobody = one.ask(AdminAction::kDrain, "7");
+  CHECK(nobody.state == AdminState::kRefused);
+  CHECK(nobody.text == "no worker named 7 is in the epoch that runs; its members are 1, 2, 3");
+  for (const char* name : {"1", "2"}) one.ask(AdminAction::kDrain, name);
+  one.commit();
+  one.told.clear();
+  for (const AdminAction action : {AdminAction::kDrain, AdminAction::kEvict}) {
+    const auto last = one.ask(action, "3");
+    CHECK(last.state == AdminState::kRefused);
+    CHECK(last.text.starts_with("no worker would stay to take over what 3 holds"));
+  }
+  CHECK(one.told.empty());
+  CHECK(one.proposals.empty());
+}
+
+// Goal: a leader that comes later goes on with what the one before has begun.
+TEST_CASE("admin: asks of an earlier leader are answered by the next") {
+  Steered one;
+  one.ask(AdminAction::kDrain, "2");
+  one.commit();
+  one.elect(2);
+  CHECK(one.ask(AdminAction::kDrain, "2", 2).state == AdminState::kUnderWay);
+  CHECK(one.proposals.empty());
+  one.die(2);
+  const auto last = one.ask(AdminAction::kDrain, "2", 2);
+  CHECK(last.state == AdminState::kDone);
+  CHECK(last.text == "2 is dead");
+}
+
+TEST_CASE("admin: a checkpoint is one of a version from then on") {
+  Steered without;
+  CHECK(without.ask(AdminAction::kCheckpoint).state == AdminState::kRefused);
+
+  Steered one(/*every=*/1000);
+  Progress progress{one.group.plan()->id, {}, 3, {}, 1};
+  progress.record.version = 24;
+  one.say(1, progress);
+  const auto first = one.ask(AdminAction::kCheckpoint);
+  CHECK(first.state == AdminState::kUnderWay);
+  CHECK(first.mark == 25);
+  CHECK(std::ranges::count_if(one.sent, [](const leader_command::Send& send) {
+          return std::holds_alternative<CheckpointAsked>(send.body);
+        }) == 3);
+  CHECK(one.ask(AdminAction::kCheckpoint, {}, first.mark).state == AdminState::kUnderWay);
+  one.publish(22);  // its parts were on their way: too old
+  const auto again = one.ask(AdminAction::kCheckpoint, {}, first.mark);
+  CHECK(again.state == AdminState::kUnderWay);
+  one.publish(26);
+  const auto last = one.ask(AdminAction::kCheckpoint, {}, first.mark);
+  CHECK(last.state == AdminState::kDone);
+  CHECK(last.text == "the checkpoint of step 26 is complete");
+  CHECK(one.told == std::vector<event::AdminActed>{{"admin", "checkpoint", ""}});
+}
+
+TEST_CASE("admin: a stop ends the run in order, once") {
+  Steered one;
+  CHECK(one.ask(AdminAction::kStop).state == AdminState::kUnderWay);
+  CHECK(one.ask(AdminAction::kStop).state == AdminState::kUnderWay);
+  REQUIRE(one.proposals.size() == 1);
+  const auto* end = one.first_proposed<JobEnded>();
+  REQUIRE(end != nullptr);
+  CHECK(end->exit_code == 143);
+  CHECK(end->reason == "stopped by admin");
+  CHECK(one.told.size() == 1);
+}
+
+}  // namespace
+}  // namespace starling::elastic

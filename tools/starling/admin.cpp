@@ -1,0 +1,157 @@
+// `starling admin` steers a run: it asks the coordinator that leads, under the key of an admin.
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "actors/gateway/gateway.h"
+#include "core/base/mac.h"
+#include "core/base/system_error.h"
+#include "core/observe/event.h"
+#include "tools/starling/commands.h"
+#include "tools/starling/exit.h"
+#include "tools/starling/group.h"
+#include "tools/starling/last_answer.h"
+#include "tools/starling/run_place.h"
+
+namespace starling::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kAgain{200};
+constexpr std::chrono::seconds kNobodyLeads{30};
+// Coordinators end with their job, so the answer that it is over may not come.
+constexpr std::chrono::seconds kEndedSilently{3};
+
+// What an admin's command line means.
+struct AdminCall {
+  AdminAction action = AdminAction::kDrain;
+  std::string worker;
+  std::string where;
+};
+
+Result<AdminCall> call_of(const AdminCommand& command) {
+  AdminCall call;
+  for (const AdminAction action :
+       {AdminAction::kDrain, AdminAction::kEvict, AdminAction::kCheckpoint, AdminAction::kStop})
+    if (command.action == to_string(action)) call.action = action;
+  const bool names = call.action == AdminAction::kDrain || call.action == AdminAction::kEvict;
+  if (command.words.size() != (names ? 2 : 1))
+    return bad_input("admin " + command.action + " expects " +
+                     (names ? "the name of a worker and " : "") +
+                     "the run: its folder, or the addresses of its coordinators");
+  if (names) call.worker = command.words.front();
+  if (command.now && call.action != AdminAction::kStop)
+    return bad_input("--now belongs to admin stop");
+  call.where = command.words.back();
+  return call;
+}
+
+// The coordinators of a run, and a key for them.
+struct RunContact {
+  KeyRing ring;
+  std::vector<actors::GatewayOptions::Server> group;
+};
+
+Result<RunContact> contact_of(const AdminCommand& command, const std::string& where) {
+  RunPlace run{where, command.keys};
+  std::error_code error;
+  if (std::filesystem::exists(where, error)) {
+    STARLING_TRY(place, place_of_run(where, command.keys));
+    run = std::move(place);
+  }
+  if (run.keys.empty())
+    return bad_input(where + " is no folder of a run, and --keys is needed beside addresses");
+  if (role_of(command.name) != Role::kAdmin)
+    return bad_input("--name expects the key of an admin, admin or admin-NAME, is " + command.name);
+  STARLING_TRY(ring, KeyRing::load_for(run.keys, command.name));
+  const KeyPair* key = ring.find(command.name);
+  if (key == nullptr || key->secret_key.empty())
+    return bad_input("the secret of " + command.name + " is not in " + run.keys);
+  STARLING_TRY(group, coordinators_at(ring, run.addresses));
+  return RunContact{std::move(ring), std::move(group)};
+}
+
+// Asks until the action is done or refused.
+class Admin {
+ public:
+  static Result<Admin> make(const AdminCommand& command, RunContact contact) {
+    Admin admin(Clock::now() + std::chrono::seconds(command.wait_s), command.wait_s);
+    actors::GatewayOptions options;
+    options.job = job_id_of(contact.ring);
+    options.self = Incarnation{0, fresh_nonce()};
+    options.key = *contact.ring.find(command.name);
+    options.servers = std::move(contact.group);
+    options.follows_seats = true;
+    STARLING_TRY(gateway, actors::Gateway::start(std::move(options), admin.answers_->handler()));
+    admin.gateway_ = std::move(gateway);
+    return admin;
+  }
+
+  // Returns the last answer: kDone or kRefused. Errors: kUnavailable  nobody leads, or time is up.
+  Result<AdminAnswered> ask(AdminAction action, const std::string& worker) {
+    AdminAsked asked{action, worker, 0};
+    bool obeyed = false;
+    auto heard = Clock::now();
+    for (;;) {
+      gateway_->broadcast_to_servers(asked);
+      std::this_thread::sleep_for(kAgain);
+      const auto now = Clock::now();
+      if (const auto answer = answers_->take(); answer && answer->action == action) {
+        if (answer->state != AdminState::kUnderWay) return *answer;
+        obeyed = true;
+        asked.mark = answer->mark;
+        heard = now;
+      }
+      if (obeyed && action == AdminAction::kStop && now - heard >= kEndedSilently)
+        return AdminAnswered{action, AdminState::kDone, asked.mark,
+                             "the run is over: its coordinators have ended"};
+      if (now - heard >= kNobodyLeads) return Error(Code::kUnavailable, no_leader(kNobodyLeads));
+      if (now >= until_)
+        return Error(Code::kUnavailable,
+                     std::string(to_string(action)) + (worker.empty() ? "" : " of " + worker) +
+                         (obeyed ? " is not done" : " is not begun") + " after " +
+                         std::to_string(wait_s_) + " s" + (obeyed ? "; it goes on" : ""));
+    }
+  }
+
+ private:
+  Admin(Clock::time_point until, std::uint32_t wait_s) : until_(until), wait_s_(wait_s) {}
+
+  Clock::time_point until_;
+  std::uint32_t wait_s_;
+  // The gateway's thread gives answers to it, and ends before.
+  std::unique_ptr<LastAnswer<AdminAnswered>> answers_ =
+      std::make_unique<LastAnswer<AdminAnswered>>();
+  std::unique_ptr<actors::Gateway> gateway_;
+};
+
+Result<int> steer(const AdminCommand& command) {
+  STARLING_TRY(call, call_of(command));
+  STARLING_TRY(contact, contact_of(command, call.where));
+  STARLING_TRY(admin, Admin::make(command, std::move(contact)));
+  if (call.action == AdminAction::kStop && !command.now) {
+    STARLING_TRY(kept, admin.ask(AdminAction::kCheckpoint, {}));
+    std::printf("%s%s\n", kept.state == AdminState::kRefused ? "no checkpoint: " : "",
+                kept.text.c_str());
+  }
+  STARLING_TRY(answer, admin.ask(call.action, call.worker));
+  if (answer.state == AdminState::kRefused) return Error(Code::kBadInput, answer.text);
+  std::printf("%s\n", answer.text.c_str());
+  return 0;
+}
+
+}  // namespace
+
+int admin(const AdminCommand& command) {
+  auto code = steer(command);
+  return code ? code.value() : fail(code.error());
+}
+
+}  // namespace starling::tools

@@ -1,0 +1,44 @@
+#pragma once
+// LastAnswer keeps what the coordinator that leads has answered last.
+
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "actors/gateway/gateway.h"
+
+namespace starling::tools {
+
+// Answer: a message of coordinators. Threads: any.
+template <class Answer>
+class LastAnswer {
+ public:
+  // Must not outlive this.
+  actors::ArrivalHandler handler() {
+    return [this](const actors::Arrival& arrival) {
+      const auto* answer = std::get_if<Answer>(&arrival.body);
+      const std::lock_guard lock(mutex_);
+      if (answer && arrival.server) last_ = *answer;
+    };
+  }
+  // Returns it once.
+  std::optional<Answer> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(last_, std::nullopt);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<Answer> last_;  // guarded by mutex_
+};
+
+// Says that none has answered, and what may be the cause.
+inline std::string no_leader(std::chrono::seconds time) {
+  return "no coordinator that leads has answered for " + std::to_string(time.count()) +
+         " s: most of the group is away, the addresses reach none that lives, or the keys are "
+         "another job's";
+}
+
+}  // namespace starling::tools
