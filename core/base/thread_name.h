@@ -1,6 +1,6 @@
 #pragma once
 // Threads have names, by which people find out which one of a process computes, waits or hangs
-// (top -H, gdb).
+// (`starling diagnose`, top -H, gdb).
 
 #include <sys/prctl.h>
 

@@ -102,7 +102,7 @@ package_of() {  # PATH
 
 # The command opens these at run time, and has their own libraries beside them: a system's would want its own OpenSSL.
 opened=()
-for name in libcurl.so.4; do
+for name in libcurl.so.4 libdw.so.1; do
   path=$(PATH=$PATH:/usr/sbin:/sbin ldconfig -p | sed -n "s|^\s*$name (libc6,x86-64) => ||p" | head -n 1)
   [ -n "$path" ] || fail "$name is missing"
   opened+=("$path")

@@ -122,6 +122,12 @@ struct StatusCommand {
 };
 int status(const StatusCommand& command);
 
+struct DiagnoseCommand {
+  std::vector<std::string> where;  // folders of runs, or numbers of processes
+  bool json = false;
+};
+int diagnose(const DiagnoseCommand& command);
+
 struct AdminCommand {
   std::string action;  // drain, evict, checkpoint, stop
   std::vector<std::string>

@@ -83,6 +83,16 @@ void add_status(CLI::App& app, StatusCommand& o) {
   sub->add_flag("--json", o.json, "one JSON object a line (docs/status.md)");
 }
 
+void add_diagnose(CLI::App& app, DiagnoseCommand& o) {
+  auto* sub = subcommand(app, "diagnose",
+                         "Says what each thread of each worker on this machine does or waits for, "
+                         "and its stack, of one that hangs as well.",
+                         "starling diagnose out\n  starling diagnose 4242");
+  sub->add_option("where", o.where, "folder of a run (as of `status`), or numbers of processes")
+      ->required();
+  sub->add_flag("--json", o.json, "a JSON object a line for each process (docs/status.md)");
+}
+
 void add_admin(CLI::App& app, AdminCommand& o) {
   auto* sub = subcommand(
       app, "admin",

@@ -81,6 +81,7 @@ int command(int argc, char** argv, const Registry& registry) {
   AuditCommand audit_options;
   StatusCommand status_options;
   AdminCommand admin_options;
+  DiagnoseCommand diagnose_options;
   ChaosCommand chaos_options;
   ReplayCommand replay_options;
   add_run(app, run_options);
@@ -90,6 +91,7 @@ int command(int argc, char** argv, const Registry& registry) {
   add_replay(app, replay_options);
   add_status(app, status_options);
   add_admin(app, admin_options);
+  add_diagnose(app, diagnose_options);
   add_launch(app, launch_options);
   add_keys(app, keys_options);
   add_check(app, check_options);
@@ -130,6 +132,7 @@ int command(int argc, char** argv, const Registry& registry) {
   if (chosen == "export") return tools::export_model(export_options);
   if (chosen == "audit") return tools::audit(audit_options);
   if (chosen == "status") return tools::status(status_options);
+  if (chosen == "diagnose") return tools::diagnose(diagnose_options);
   if (chosen == "admin") return tools::admin(admin_options);
   return tools::version();
 }

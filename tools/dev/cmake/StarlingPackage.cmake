@@ -69,8 +69,8 @@ Workers may be killed, frozen, announced away or added in the middle of a
 run; it goes on within milliseconds, reads no checkpoint, and ends with the
 same bits as a run that nothing disturbed.")
 set(CPACK_DEBIAN_STARLING_PACKAGE_SHLIBDEPS ON)
-# The command opens libcurl at run time, for checkpoints in object storage; passwd has useradd.
-set(CPACK_DEBIAN_STARLING_PACKAGE_DEPENDS "libcurl4, ca-certificates, passwd")
+# The command opens libcurl at run time, for checkpoints in object storage, and libdw, for diagnose; passwd has useradd.
+set(CPACK_DEBIAN_STARLING_PACKAGE_DEPENDS "libcurl4, libdw1, ca-certificates, passwd")
 set(CPACK_DEBIAN_STARLING_PACKAGE_SUGGESTS "libstarling-dev, man-db, bash-completion")
 set(CPACK_DEBIAN_STARLING_PACKAGE_CONTROL_EXTRA "${package}/postinst;${package}/prerm;${package}/postrm;${package}/conffiles")
 set(CPACK_DEBIAN_STARLING_PACKAGE_CONTROL_STRICT_PERMISSION ON)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import faulthandler
 import fcntl
 import gc
 import io
@@ -618,6 +619,13 @@ def die_with_the_worker() -> None:
         os._exit(0)
 
 
+def tell_stacks() -> None:
+    """On this signal every thread's Python stack is written into a file in memory, for `starling diagnose`: from within
+    the signal's handler, so whatever holds the interpreter."""
+    file = os.memfd_create("starling-stacks")
+    faulthandler.register(signal.SIGRTMIN + 2, file=file, all_threads=True)
+
+
 class _NoInput(io.TextIOBase):
     """In the place of standard input, which only the process has that a person has started."""
 
@@ -663,6 +671,7 @@ def main(path: str, begun: "ModuleType | None" = None) -> None:
     been called."""
     global _channel
     die_with_the_worker()
+    tell_stacks()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("500")  # if memory is short the kernel takes this process and not the worker
