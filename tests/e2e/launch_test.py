@@ -11,7 +11,7 @@ import subprocess
 import sys
 from unittest import mock
 
-from harness import LEFT, STARLING, Skipped, children_of, main, processes_naming, require, wait_until
+from harness import LEFT, STARLING, Skipped, alive, children_of, main, processes_naming, require, wait_until
 from ports import free_port
 from scripts import HEAD, PATHS, written
 
@@ -175,9 +175,12 @@ class Unit:
             self.start()
 
     def kill(self):
-        for pid in (*children_of(self.process.pid), self.process.pid):
+        pids = (*children_of(self.process.pid), self.process.pid)
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        # systemd starts a unit again when all of its processes are gone: until then a worker's key is in use.
+        wait_until(lambda: not any(alive(pid) for pid in pids), "all processes of the unit are gone")
 
 
 def systemds_units_lead_to_the_model_and_begin_again_as_they_say(place):

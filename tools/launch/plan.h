@@ -1,6 +1,6 @@
 #pragma once
 // A LaunchPlan says how a job is to run on an engine that starts processes (Slurm, systemd,
-// Kubernetes), and one function for each engine gives the files with which it does. Pure: nothing
+// Kubernetes, Ray, SkyPilot, dstack), and one function for each engine gives the files with which it does. Pure: nothing
 // is read or written here. Every text of the plan comes from a user; what a file cannot hold
 // safely is refused, and the rest is quoted as that file wants it.
 
@@ -31,6 +31,7 @@ struct LaunchPlan {
   // Kubernetes': of the pods, and the PersistentVolumeClaim that they mount at `folder`.
   std::string image, claim, folder;
   std::string name_space;  // empty: the one that kubectl uses by itself
+  std::string gpu;         // of a worker, as SkyPilot or dstack names it; empty: none
 };
 
 struct LaunchFile {
@@ -49,6 +50,9 @@ struct Launch {
 Result<Launch> slurm_files(const LaunchPlan& plan);
 Result<Launch> systemd_files(const LaunchPlan& plan);
 Result<Launch> kubernetes_files(const LaunchPlan& plan);
+Result<Launch> ray_files(const LaunchPlan& plan);
+Result<Launch> skypilot_files(const LaunchPlan& plan);
+Result<Launch> dstack_files(const LaunchPlan& plan);
 
 // Where so many coordinators listen on Kubernetes: at names of their pods.
 std::vector<Address> kubernetes_coordinators(const std::string& name, std::uint32_t count);

@@ -3,6 +3,7 @@
 // them is shown by tests/engines/slurm_test.py.
 
 #include "core/base/s3_place.h"
+#include "tools/launch/by_token.h"
 #include "tools/launch/plan.h"
 #include "tools/launch/text.h"
 
@@ -105,10 +106,6 @@ Result<> check_slurm(const LaunchPlan& plan) {
 
 Result<Launch> slurm_files(const LaunchPlan& plan) {
   STARLING_TRY(check_slurm(plan));
-  const bool single = plan.coordinators.size() == 1;
-  const auto of_coordinator = [&](const std::string& word, std::size_t i) {
-    return single ? word : word + "-" + std::to_string(i);
-  };
   Fields fields{
       {"name", plan.name},
       {"program", shell_word(plan.program)},
@@ -132,7 +129,7 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
       {"readme_store", s3::is_place(plan.job.checkpoint.dir)
                            ? fill(kSlurmReadmeStore, {{"dir", plan.job.checkpoint.dir}})
                            : ""},
-      {"log", of_coordinator("coordinator", 0)},
+      {"log", of_coordinator(plan, "coordinator", 0)},
   };
   const auto with = [&](Fields more) {
     more.insert(more.end(), fields.begin(), fields.end());
@@ -140,7 +137,7 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
   };
   Launch launch;
   for (std::size_t i = 0; i < plan.coordinators.size(); ++i) {
-    const std::string self = of_coordinator("coordinator", i);
+    const std::string self = of_coordinator(plan, "coordinator", i);
     launch.files.push_back(
         {self + ".sbatch",
          fill(kSlurmCoordinator,
@@ -149,7 +146,7 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
                     {"node", plan.coordinators[i].host},
                     {"port", std::to_string(plan.coordinators[i].port)},
                     {"begin", begin_lines(self + "-state", plan.job, "\n")},
-                    {"out", of_coordinator("out", i)},
+                    {"out", of_coordinator(plan, "out", i)},
                     {"partition", partition_line(plan.coordinator_partition)}}))});
     launch.start.push_back("sbatch " + self + ".sbatch");
   }
@@ -160,7 +157,7 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
   if (plan.job_file.empty()) launch.files.push_back({"job.toml", format_job(plan.job)});
   launch.files.push_back(
       {"README.md", fill(kSlurmReadme, with({{"start", code_block(launch.start)},
-                                             {"out", of_coordinator("out", 0)}}))});
+                                             {"out", of_coordinator(plan, "out", 0)}}))});
   return launch;
 }
 

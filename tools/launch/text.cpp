@@ -75,6 +75,15 @@ std::string systemd_word(const std::string& text) {
   return word + "\"";
 }
 
+std::string yaml_word(const std::string& text) {
+  std::string word = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') word += '\\';
+    word += c;
+  }
+  return word + "\"";
+}
+
 std::string shell_word(const std::string& text) {
   if (!text.empty() && only(text, "_-./:,@%+=")) return text;
   std::string word = "'";

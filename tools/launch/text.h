@@ -27,6 +27,8 @@ Result<> check_name(const std::string& what, const std::string& text, std::strin
 
 // A word of a shell's command line that means this text (check_line() holds).
 std::string shell_word(const std::string& text);
+// A scalar of YAML that means this text, likewise.
+std::string yaml_word(const std::string& text);
 // A word of a command line of a unit of systemd that means this text, likewise.
 std::string systemd_word(const std::string& text);
 

@@ -39,8 +39,9 @@ struct Engine {
   const char* name;
   Result<Launch> (*files)(const LaunchPlan&);
 };
-constexpr Engine kEngines[] = {
-    {"slurm", slurm_files}, {"systemd", systemd_files}, {"kubernetes", kubernetes_files}};
+constexpr Engine kEngines[] = {{"slurm", slurm_files},           {"systemd", systemd_files},
+                               {"kubernetes", kubernetes_files}, {"ray", ray_files},
+                               {"skypilot", skypilot_files},     {"dstack", dstack_files}};
 
 // What was written, which goes again unless it is kept.
 class Written {
@@ -107,7 +108,14 @@ Result<> check_options(const LaunchCommand& command) {
       {"--coordinator-partition", !command.coordinator_partition.empty(), "slurm"},
       {"--at", !command.at.empty(), "slurm", true},
       {"--at", !command.at.empty(), "systemd", true},
+      {"--at", !command.at.empty(), "ray", true},
+      {"--at", !command.at.empty(), "skypilot", true},
+      {"--at", !command.at.empty(), "dstack", true},
       {"--image", !command.image.empty(), "kubernetes", true},
+      {"--image", !command.image.empty(), "skypilot", true},
+      {"--image", !command.image.empty(), "dstack", true},
+      {"--gpu", !command.gpu.empty(), "skypilot"},
+      {"--gpu", !command.gpu.empty(), "dstack"},
       {"--volume", !command.volume.empty(), "kubernetes", true},
       {"--namespace", !command.name_space.empty(), "kubernetes"},
       {"--coordinators", command.coordinators != 0, "kubernetes"},
@@ -189,7 +197,6 @@ Result<> put_pods(const LaunchCommand& command, LaunchPlan& plan) {
   }
   plan.coordinators =
       kubernetes_coordinators(plan.name, command.coordinators ? command.coordinators : 1);
-  plan.image = command.image;
   plan.name_space = command.name_space;
   return ok();
 }
@@ -231,8 +238,8 @@ Result<LaunchPlan> plan_of(const LaunchCommand& command) {
   std::error_code error;
   if (!described) plan.job_file = named_path(command.job, error);
   plan.job = std::move(job);
-  if (kind_of(plan.job.model).is_script && command.engine != "kubernetes")
-    plan.python = python_here();
+  const bool elsewhere = !command.image.empty();  // nothing there is as on this machine
+  if (kind_of(plan.job.model).is_script && !elsewhere) plan.python = python_here();
   plan.workers = command.workers;
   plan.min_workers = command.min_workers ? command.min_workers : std::min(kCopied, command.workers);
   if (plan.min_workers > plan.workers)
@@ -244,7 +251,9 @@ Result<LaunchPlan> plan_of(const LaunchCommand& command) {
   else if (command.engine == "slurm")
     plan.notice_s = kSlurmNoticeS;
   if (!command.data.empty() && command.engine != "kubernetes")
-    plan.data = named_path(command.data, error);
+    plan.data = elsewhere ? command.data : named_path(command.data, error).string();
+  plan.image = command.image;
+  plan.gpu = command.gpu;
   plan.partition = command.partition;
   plan.coordinator_partition = command.coordinator_partition;
   if (command.engine == "kubernetes") {
@@ -371,9 +380,12 @@ void add_launch(CLI::App& app, LaunchCommand& o) {
       "    --partition spot --submit\n"
       "  starling launch systemd job.toml --workers 8 --at 10.0.0.1:7000\n"
       "  starling launch kubernetes job.toml --workers 8 --image registry.example/starling:1 \\\n"
-      "    --volume training:/training\n\n"
-      "README.md in the folder says what to type; docs/slurm.md and docs/kubernetes.md are such\n"
-      "jobs, step by step.");
+      "    --volume training:/training\n"
+      "  starling launch ray job.toml --workers 8 --at head:7000\n"
+      "  starling launch skypilot job.toml --workers 8 --at coordinator.example:7000 \\\n"
+      "    --image registry.example/starling:1\n\n"
+      "README.md in the folder says what to type; docs/slurm.md, docs/kubernetes.md, docs/ray.md\n"
+      "and docs/cloud.md are such jobs, step by step.");
   std::vector<std::string> engines;
   for (const Engine& engine : kEngines) engines.emplace_back(engine.name);
   sub->add_option("engine", o.engine, "what starts the processes")
@@ -411,12 +423,15 @@ void add_launch(CLI::App& app, LaunchCommand& o) {
                   "where the coordinators listen, as workers reach them: HOST:PORT of 1, 3 or 5, "
                   "separated by commas; for Slurm of nodes that stay")
       ->type_name("ADDRESSES")
-      ->group("Slurm, systemd");
+      ->group("Slurm, systemd, Ray, SkyPilot, dstack");
   sub->add_option("--partition", o.partition, "of the workers (default: Slurm's default)")
       ->group("Slurm");
   sub->add_option("--coordinator-partition", o.coordinator_partition, "of the coordinators")
       ->group("Slurm");
-  sub->add_option("--image", o.image, "container image that has the program")->group("Kubernetes");
+  sub->add_option("--image", o.image, "container image that has the program")
+      ->group("Kubernetes, SkyPilot, dstack");
+  sub->add_option("--gpu", o.gpu, "of a worker, as that tool names it: A100, L4:1")
+      ->group("SkyPilot, dstack");
   sub->add_option("--volume", o.volume,
                   "PersistentVolumeClaim that all pods mount, and where: what lies below the job "
                   "file's folder lies below that one there, and so do the models")

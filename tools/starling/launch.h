@@ -19,7 +19,7 @@ struct LaunchCommand {
   std::uint32_t workers = 1, min_workers = 0;  // 0: two, so that all state has a copy
   std::uint32_t threads = 0, notice_s = 0;
   std::string partition, coordinator_partition;
-  std::string image, volume, name_space;
+  std::string image, volume, name_space, gpu;
   std::uint32_t coordinators = 0;
   bool submit = false;
 };
