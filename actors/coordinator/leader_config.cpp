@@ -38,6 +38,7 @@ elastic::LeaderConfig leader_config(const CoordinatorOptions& options) {
   config.start_timeout_ms = job.start_timeout_ms;
   config.state_timeout_ms = job.state_timeout_ms;
   config.checkpoint_every = job.checkpoint.every;
+  config.checkpoint_every_ms = 1000 * job.checkpoint.every_seconds;
   config.checkpoint_keep = job.checkpoint.keep;
   config.checkpoint_dir = job.checkpoint.dir;
   config.digest_every = job.digest_every;

@@ -111,7 +111,12 @@ std::string format_job(const Job& job) {
   if (job.on_mismatch == OnMismatch::kStop) out << "on_mismatch = \"stop\"\n";
   if (job.checkpoint.on())
     out << "\n[checkpoint]\ndir = " << quoted(job.checkpoint.dir)
-        << "\nevery = " << job.checkpoint.every << "\nkeep = " << job.checkpoint.keep << "\n";
+        << (job.checkpoint.every < kCheckpointsByTime
+                ? "\nevery = " + std::to_string(job.checkpoint.every)
+                : "")
+        << "\nkeep = " << job.checkpoint.keep << "\n";
+  if (job.checkpoint.on() && job.checkpoint.every_seconds != 0)
+    out << "every_seconds = " << job.checkpoint.every_seconds << "\n";
   if (job.checkpoint.on() && job.checkpoint.accepts != 0)
     out << "accepts = " << quoted(hex(job.checkpoint.accepts)) << "\n";
   if (job.checkpoint.on() && job.checkpoint.tended) out << "tended = true\n";

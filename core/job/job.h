@@ -103,14 +103,17 @@ enum class SealRule : std::uint8_t {
   kOff,       // neither: a checksum against accidents, for networks that encrypt themselves
 };
 
+inline constexpr std::uint64_t kCheckpointsByTime = 1'000'000'000'000;  // above any number of steps
+
 // Copies of the state on shared storage, for the loss of all workers that have some of it.
 struct CheckpointSpec {
   std::string dir;          // relative paths are relative to the job file; empty = no checkpoints
-  std::uint64_t every = 0;  // steps between two
+  std::uint64_t every = 0;  // steps between two; kCheckpointsByTime: none is written for its step
   std::uint32_t keep = 2;   // complete ones, the newest; older ones are removed
   bool tended = false;      // no warning if one is gone: the script removes some
   // state_hash() of another job whose checkpoints this one goes on from; 0: only from its own.
   std::uint64_t accepts = 0;
+  std::uint64_t every_seconds = 0;  // one is asked for when the newest is so old; 0: never
   bool on() const { return !dir.empty(); }
   bool operator==(const CheckpointSpec&) const = default;
 };

@@ -192,7 +192,9 @@ void read_elastic(Section s, Job& job) {
 void read_checkpoint(Section s, const std::string& base, CheckpointSpec& checkpoint) {
   if (!s.there()) return;
   s.text("dir", checkpoint.dir, 4096, true);
-  s.integer("every", checkpoint.every, 1, kStepsMax, true);
+  s.integer("every_seconds", checkpoint.every_seconds, 1, 1'000'000);
+  s.integer("every", checkpoint.every, 1, kStepsMax, /*required=*/checkpoint.every_seconds == 0);
+  if (checkpoint.every == 0) checkpoint.every = kCheckpointsByTime;
   s.integer("keep", checkpoint.keep, 1, 1000);
   s.boolean("tended", checkpoint.tended);
   s.hex("accepts", checkpoint.accepts);

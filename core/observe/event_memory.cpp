@@ -82,7 +82,7 @@ EventMemory::Told EventMemory::take(const Event& event) {
                         " " + std::to_string(e.by));
           },
           [&](const event::CoordinatorsChanged& e) {
-            return once("coordinators " + names_of_coordinators(e.places));
+            return once("coordinators " + std::to_string(e.index));
           },
           [&](const event::Done&) { return early_.empty() ? Told::kFirst : Told::kOther; },
           [](const OneOf<event::Started, event::Continued, event::Dropped, event::LeaderElected,

@@ -105,7 +105,10 @@ const char* content_type(MetricsFormat format) {
 Metrics::Metrics(const Job& job)
     : name_(job.name),
       steps_(job.steps),
-      checkpoint_every_(job.checkpoint.on() ? job.checkpoint.every : 0),
+      checkpoint_every_(job.checkpoint.on() && job.checkpoint.every < kCheckpointsByTime
+                            ? job.checkpoint.every
+                            : 0),
+      checkpoint_every_seconds_(job.checkpoint.on() ? job.checkpoint.every_seconds : 0),
       samples_of_step_(std::uint64_t{job.micro_batches} * job.micro_batch_sequences) {}
 
 void Metrics::on(const Event& event) {
@@ -230,9 +233,13 @@ std::string Metrics::text(MetricsFormat format, double now) const {
   out.gauge("starling_copies_min", "Copies of the segment with the fewest.", real(copies_min_));
   out.gauge("starling_copies_wanted", "Copies that the job wants.", real(copies_wanted_));
   out.counter("starling_checkpoints", "Checkpoints that are complete.", checkpoints_);
-  if (checkpoint_every_ > 0) {
+  if (checkpoint_every_ > 0)
     out.gauge("starling_checkpoint_every_steps", "Steps from one checkpoint to the next.",
               real(checkpoint_every_));
+  if (checkpoint_every_seconds_ > 0)
+    out.gauge("starling_checkpoint_every_seconds", "Age at which a newer checkpoint is asked for.",
+              real(checkpoint_every_seconds_));
+  if (checkpoint_every_ > 0 || checkpoint_every_seconds_ > 0) {
     out.gauge("starling_checkpoint_step",
               "Step of the newest; that of the start, if none is newer.",
               real(std::max(checkpoint_step_, from_)));

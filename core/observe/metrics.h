@@ -47,7 +47,7 @@ class Metrics : public EventSink {
 
   // Of the job.
   const std::string name_;
-  const std::uint64_t steps_, checkpoint_every_, samples_of_step_;
+  const std::uint64_t steps_, checkpoint_every_, checkpoint_every_seconds_, samples_of_step_;
 
   mutable std::mutex mutex_;                                 // protects the rest:
   double begun_ = 0, last_step_at_ = 0, checkpoint_at_ = 0;  // Unix time; 0: not yet

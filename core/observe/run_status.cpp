@@ -135,7 +135,10 @@ void RunStatus::take(const Event& event, double at) {
           [&](const event::NoticeGiven& e) {
             if (e.leave) leaving_.insert(e.name);
           },
-          [&](const event::CoordinatorsChanged& e) { coordinators_ = e.places; },
+          [&](const event::CoordinatorsChanged& e) {
+            if (coordinators_ && coordinators_->index > e.index) return;
+            coordinators_ = e;
+          },
           [&](const event::AdminActed& e) {
             if (!e.worker.empty()) leaving_.insert(e.worker);
           },
@@ -242,9 +245,10 @@ std::string RunStatus::json(double now) const {
   for (const auto& [name, since] : preparing_)
     if (now - since < static_cast<double>(Newcomers::kPatience.count())) preparing.push_back(name);
   out["preparing"] = preparing;
-  if (!coordinators_.empty()) {
+  if (coordinators_) {
     auto& names = out["coordinators"] = nlohmann::ordered_json::array();
-    for (const std::uint32_t place : coordinators_) names.push_back(names_of_coordinators({place}));
+    for (const std::uint32_t place : coordinators_->places)
+      names.push_back(names_of_coordinators({place}));
   }
   if (leader_) out["leader"] = {{"coordinator", leader_->coordinator}, {"term", leader_->term}};
   if (exposed_)
@@ -325,8 +329,8 @@ std::vector<std::string> RunStatus::lines(double now) const {
         row("leader", "coordinator-" + std::to_string(leader_->coordinator) + ", term " +
                           std::to_string(leader_->term) +
                           (coordinator_.empty() ? "" : ", the last that it was elected for")));
-  if (!coordinators_.empty() && !over())
-    out.push_back(row("group", names_of_coordinators(coordinators_)));
+  if (coordinators_ && !over())
+    out.push_back(row("group", names_of_coordinators(coordinators_->places)));
   if (epoch_ && !over()) {
     const std::string cause = epoch_->cause.empty() ? "" : " (" + epoch_->cause + ")";
     out.push_back(row("epoch", label_of(*epoch_) + cause + ago(epoch_at_, now)));

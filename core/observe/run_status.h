@@ -71,7 +71,7 @@ class RunStatus {
   std::set<std::string> leaving_;                        // names of workers that have announced it
   std::map<std::uint64_t, event::WorkerChanged> there_;  // workers, by id
   std::optional<event::LeaderElected> leader_;
-  std::vector<std::uint32_t> coordinators_;  // places; empty: those that began the group
+  std::optional<event::CoordinatorsChanged> coordinators_;  // none: those that began the group
   std::optional<event::Exposed> exposed_;
   std::optional<Version> checkpoint_;
   double checkpoint_at_ = 0;

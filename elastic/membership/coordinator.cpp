@@ -20,6 +20,8 @@ constexpr std::uint64_t kRecallTold_ms =
 // A coordinator that knows that no member has a log answers for so long: others began after it.
 constexpr std::uint64_t kNoLog_ms = 3000;
 constexpr std::size_t kAskers = 256;  // remembered
+// Without a leader for so long it is no election any more, and people are told.
+constexpr std::uint64_t kNoLeader_ms = 10'000;
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log,
@@ -60,6 +62,7 @@ CoordinatorCommands Coordinator::on(const CoordinatorEvent& event) {
   drain();
   review_recall();
   review_members();
+  review_quorum();
   return std::exchange(commands_, {});
 }
 
@@ -270,6 +273,26 @@ void Coordinator::review_recall() {
   else
     warn(self +
          ": its log is not repaired yet, as no leader has sent it; it does not stand for election");
+}
+
+// ---- A majority that is away ------------------------------------------------------------------
+
+void Coordinator::review_quorum() {
+  if (failed_ || refused_ || now_ms_ == 0 || group_.end()) return;
+  const std::string self = coordinator_name(config_.raft.self);
+  if (raft_.leader()) {
+    if (std::exchange(told_no_leader_, false)) warn(self + ": a leader is there again");
+    no_leader_ms_ = 0;
+    return;
+  }
+  if (no_leader_ms_ == 0) no_leader_ms_ = now_ms_;
+  const std::size_t voters = raft_.members().voters.size();
+  if (told_no_leader_ || now_ms_ - no_leader_ms_ < kNoLeader_ms || voters == 1) return;
+  told_no_leader_ = true;
+  warn(self + ": no leader for " + std::to_string(kNoLeader_ms / 1000) + " s, as " +
+       std::to_string(voters / 2 + 1) + " of the " + std::to_string(voters) +
+       " coordinators must reach each other; until then steps go on, and no worker can join, leave "
+       "or be replaced, nor the job end");
 }
 
 void Coordinator::warn(std::string text) {

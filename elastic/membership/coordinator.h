@@ -161,6 +161,7 @@ class Coordinator {
   void tell_restored(std::vector<Checkpoint> known);
   void compact_if_long();
   void review_recall();
+  void review_quorum();
   void warn(std::string text);
   void review_leadership();
   void take(LeaderCommands commands);
@@ -184,6 +185,8 @@ class Coordinator {
   std::uint64_t recall_told_ms_ = 0;  // 0: not yet
   std::uint64_t no_log_ms_ = 0;       // since when no member has a log; 0: one may have it
   bool was_whole_ = true;
+  std::uint64_t no_leader_ms_ = 0;  // since when none is known; 0: one is
+  bool told_no_leader_ = false;
   std::map<std::uint32_t, std::string> heard_at_;    // addresses of places, whether decided or not
   std::map<std::uint32_t, std::uint64_t> asked_ms_;  // when a place last asked to take part
   std::uint64_t heard_to_ = 0;  // index of the last entry that the log had when this one began

@@ -116,6 +116,7 @@ void Drafts::give_up(Version version, const std::string& why) {
   it->second.state = State::kGivenUp;
   it->second.shards.clear();
   if (asked_above_) asked_above_ = std::max(*asked_above_, version);  // ask for a later one
+  given_up_ = GivenUp{version, why};
   commands_.push_back(
       Warn{"checkpoint of step " + std::to_string(version) + " is given up: " + why});
   Tidy tidy = tidy_below(0);
@@ -156,6 +157,7 @@ DraftCommands Drafts::stored(Version version, const std::string& error) {
 
 DraftCommands Drafts::published(Version version) {
   if (asked_above_ && version > *asked_above_) asked_above_.reset();
+  given_up_.reset();
   drafts_.erase(drafts_.begin(), drafts_.upper_bound(version));
   digests_.erase(digests_.begin(), digests_.upper_bound(version));
   return {tidy_below(version)};
@@ -171,6 +173,12 @@ bool Drafts::ask() {
   if (config_.every == 0 || asked_above_) return false;
   asked_above_ = group_.checkpoints().empty() ? Version{0} : group_.checkpoints().back().version;
   return true;
+}
+
+bool Drafts::stores_asked() const {
+  return asked_above_ && std::ranges::any_of(drafts_, [&](const auto& draft) {
+           return draft.first > *asked_above_ && draft.second.state == State::kStoring;
+         });
 }
 
 void Drafts::epoch_begins() {

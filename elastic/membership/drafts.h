@@ -74,6 +74,15 @@ class Drafts {
   // one is requested already, or this job has no checkpoints.
   bool ask();
   const std::optional<Version>& asked_above() const { return asked_above_; }
+  void withdraw_ask() { asked_above_.reset(); }
+  // The last that could not be completed since one was; none: there is no such.
+  struct GivenUp {
+    Version version = 0;
+    std::string why;
+  };
+  const std::optional<GivenUp>& given_up() const { return given_up_; }
+  // Whether one that was asked for is with the store already.
+  bool stores_asked() const;
 
   // Shards of open drafts may be lost with the last epoch: a requested one moves to a later one.
   void epoch_begins();
@@ -105,7 +114,8 @@ class Drafts {
   DraftCommands commands_;  // of the call being handled
 
   std::map<Version, Draft> drafts_;
-  std::map<Version, Digest> digests_;   // of versions that are written, as the votes say
+  std::map<Version, Digest> digests_;  // of versions that are written, as the votes say
+  std::optional<GivenUp> given_up_;
   std::optional<Version> asked_above_;  // a checkpoint above this version is asked for
 };
 

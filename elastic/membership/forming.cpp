@@ -172,6 +172,11 @@ FormingCommands Forming::leave_out(const std::vector<Incarnation>& who, std::uin
   return std::exchange(commands_, {});
 }
 
+void Forming::leave_out_too(const Incarnation& who) {
+  STARLING_CHECK(question_);
+  question_->without.insert(who.nonce);
+}
+
 // ---- The answers ------------------------------------------------------------------------------
 
 std::optional<Forming::Answers> Forming::answers() {

@@ -53,6 +53,8 @@ class Forming {
 
   // Whether reports are asked for now.
   bool active() const { return question_.has_value(); }
+  // Leaves this worker out as well, as leave_out() does, of the epoch that is being formed (checked: one is).
+  void leave_out_too(const Incarnation& who);
   // Asks if there is a reason to, and decides if all workers that are waited for have reported. Not
   // while something is proposed.
   FormingCommands review();

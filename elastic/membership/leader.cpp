@@ -93,6 +93,7 @@ void Leader::on_event(const leader_event::Said& e) {
 
 void Leader::review() {
   if (proposals_.deciding()) return;
+  leave_out_evicted();
   take(forming_.review());
   if (forming_.active() || !group_.plan() || group_.restart()) return;
   try_end();
@@ -442,6 +443,7 @@ void Leader::applied(const JobEnded& e) {
 void Leader::resend() {
   if (group_.end()) return;
   keep_what_leaves();
+  keep_by_time();
   ask_checkpoint();
   take(forming_.ask_again());
   if (!group_.plan()) return;

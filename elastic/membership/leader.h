@@ -140,6 +140,7 @@ class Leader {
   void note_transport(event::TransportChosen transport);
   void ask_checkpoint();
   void keep_what_leaves();
+  void keep_by_time();
   template <class Command>
   void take(std::vector<Command> commands) {
     for (Command& command : commands)
@@ -203,6 +204,8 @@ class Leader {
   void expel(const Incarnation& who, const std::string& name);
   void take_out(const std::string& by, const AdminAsked& asked, AdminAnswered& answer);
   void ask_checkpoint(const std::string& by, AdminAnswered& answer);
+  Version newest_version() const;
+  void leave_out_evicted();
   void refuse(const Incarnation& who, const std::string& name, std::string why);
   bool others_have_all_of(const Incarnation& who) const;
   void tell_who_is_gone(const Plan& plan);
@@ -236,12 +239,19 @@ class Leader {
   static constexpr std::size_t kRefusedTold = 100;
   std::set<Nonce> refused_;              // joiners of which people were told
   std::optional<Version> tainted_from_;  // in this term; plans that follow keep it
-  std::vector<Member> gone_unread_;      // of the plan that was proposed last
+  struct Eviction {
+    Incarnation who;
+    std::string worker, by;  // names
+    bool tried = false;      // the others have been asked to go on without it
+  };
+  std::vector<Eviction> evictions_;  // that admins have begun in this term
+  std::vector<Member> gone_unread_;  // of the plan that was proposed last
   std::map<std::uint64_t, std::string>
       wrong_;  // by counter: lives that compute wrongly, and the proof
   std::optional<event::EpochFormed> epoch_;  // to be announced with its resume_ms
   std::uint64_t committed_ms_ = 0;
-  std::uint64_t kept_ms_ = 0;  // since when no checkpoint was asked for because all leave
+  std::uint64_t checkpoint_ms_ = 0;  // when one was asked for by time, or was complete; 0: not yet
+  std::uint64_t kept_ms_ = 0;        // since when no checkpoint was asked for because all leave
   Drafts drafts_;
 };
 

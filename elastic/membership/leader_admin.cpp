@@ -28,7 +28,7 @@ void Leader::on_event(const leader_event::AdminArrived& e) {
   send(e.from, std::move(answer));
 }
 
-// The mark is the version from which on a checkpoint will do, and 1 at least.
+// The mark is the version from which on a checkpoint will do.
 void Leader::ask_checkpoint(const std::string& by, AdminAnswered& answer) {
   const auto refuse = [&](std::string why) {
     answer.state = AdminState::kRefused;
@@ -38,8 +38,9 @@ void Leader::ask_checkpoint(const std::string& by, AdminAnswered& answer) {
     return refuse("the job writes no checkpoints: it has no [checkpoint]");
   if (!group_.plan()) return refuse("no step has been done yet");
   const bool first = answer.mark == 0;
-  const Version now = last_record_ ? last_record_->version + 1 : group_.start();
-  if (first) answer.mark = std::max<Version>(now, 1);
+  const Version now = newest_version();
+  if (now == 0) return;  // a leader that was elected just now knows none yet: it is asked again
+  if (first) answer.mark = now;
   const auto& complete = group_.checkpoints();
   if (!complete.empty() && complete.back().version >= answer.mark) {
     answer.state = AdminState::kDone;
@@ -47,8 +48,24 @@ void Leader::ask_checkpoint(const std::string& by, AdminAnswered& answer) {
         "the checkpoint of step " + std::to_string(complete.back().version) + " is complete";
     return;
   }
+  if (const auto& failed = drafts_.given_up(); !first && failed && failed->version >= answer.mark) {
+    drafts_.withdraw_ask();  // it would be tried at each step, as nobody says that it is enough
+    return refuse("the checkpoint of step " + std::to_string(failed->version) +
+                  " is given up: " + failed->why);
+  }
+  if (!drafts_.ask()) return;  // one is asked for already
   if (first) tell(event::AdminActed{by, to_string(AdminAction::kCheckpoint), {}});
-  if (drafts_.ask()) ask_checkpoint();
+  ask_checkpoint();
+}
+
+// The newest version that a member is known to have; 0: none is known in this term.
+Version Leader::newest_version() const {
+  Version newest = last_record_ ? last_record_->version + 1 : Version{0};
+  for (const Member* member : roster_.running_members()) {
+    const Contact* contact = roster_.find(member->who);
+    if (contact && contact->version != kNoVersion) newest = std::max(newest, contact->version);
+  }
+  return newest;
 }
 
 // The mark is the life that is to go.
@@ -57,51 +74,74 @@ void Leader::take_out(const std::string& by, const AdminAsked& asked, AdminAnswe
     answer.state = AdminState::kRefused;
     answer.text = std::move(why);
   };
-  const auto done = [&](const char* what) {
-    answer.state = AdminState::kDone;
-    answer.text = asked.worker + what;
-  };
   const auto& plan = group_.plan();
+  const bool evict = asked.action == AdminAction::kEvict;
   const bool fresh = asked.mark == 0;
   // Of two lives of one name the one in the last plan is meant.
-  const auto of_name = [&](const Member& m) { return m.name == asked.worker; };
-  const auto of_mark = [&](const Member& m) { return m.who.nonce == Nonce(asked.mark); };
   const Member* member = nullptr;
   std::string names;
   for (const Member* m : roster_.running_members()) {
-    if (!member && (fresh ? of_name(*m) : of_mark(*m))) member = m;
+    const bool meant = m->name == asked.worker && (fresh || m->who.nonce == Nonce(asked.mark));
+    if (meant && !member) member = m;
     names += (names.empty() ? "" : ", ") + m->name;
   }
   const Group::Worker* worker = member ? group_.find(member->who) : nullptr;
-  if (!worker || !plan) {
-    const auto* gone = group_.find({0, Nonce(asked.mark)});
-    if (!fresh) return done(gone && gone->dead ? " is dead" : " has left");
-    return refuse("no worker named " + asked.worker +
-                  " is in the epoch that runs; its members are " +
-                  (names.empty() ? "none" : names));
+  const Incarnation life = member ? member->who : Incarnation{0, Nonce(asked.mark)};
+  const Group::Worker* known = group_.find(life);
+  if (roster_.certainly_dead(life) || (known && known->dead)) {
+    if (!evict) return refuse(asked.worker + " died before it had left; a new life of it may join");
+    if (worker) return;  // until an epoch without it is there
   }
-  answer.mark = member->who.nonce;
-  if (roster_.certainly_dead(member->who)) return done(" is dead");
+  if (!worker || !plan) {
+    if (!fresh) {
+      answer.state = AdminState::kDone;
+      answer.text = asked.worker + (evict ? " is out" : " has left");
+      return;
+    }
+    if (names.empty()) return refuse("no epoch runs, and no worker is in one");
+    return refuse("no worker named \"" + asked.worker +
+                  "\" is in the epoch that runs; its members are " + names);
+  }
   const auto stays = [&](const Member& m) {
     const auto* other = group_.find(m.who);
-    return other && m.who.nonce != member->who.nonce && !other->leaving && !other->dead;
+    return other && m.who.nonce != life.nonce && !other->leaving && !other->dead &&
+           !proposals_.leaving(m.who) && !proposals_.losing(m.who);
   };
-  if (!worker->leaving && !std::any_of(plan->members.begin(), plan->members.end(), stays))
+  const bool goes = worker->leaving || proposals_.leaving(life);
+  if (!goes && std::none_of(plan->members.begin(), plan->members.end(), stays))
     return refuse("no worker would stay to take over what " + asked.worker +
                   " holds; let another join first, or stop the run");
-  const bool evict = asked.action == AdminAction::kEvict;
-  if (evict && !others_have_all_of(member->who))
+  if (evict && fresh && !others_have_all_of(life))
     return refuse("parts of the state are with " + asked.worker +
                   " alone; drain it, or try again when the others have copies");
-  const bool announces = !worker->leaving && !proposals_.leaving(member->who);
-  if (announces || (evict && fresh))
+  answer.mark = life.nonce;
+  const auto evicted = [&](const Eviction& e) { return e.who.nonce == life.nonce; };
+  const bool begins = evict && std::none_of(evictions_.begin(), evictions_.end(), evicted);
+  if (begins) evictions_.push_back({life, asked.worker, by});
+  if ((begins && fresh) || !goes)
     tell(event::AdminActed{by, to_string(asked.action), asked.worker});
-  if (announces) {
-    propose(LeaveAnnounced{member->who});
-  } else if (evict && worker->leaving && roster_.member_now(member->who) && !forming_.active() &&
-             !proposals_.deciding()) {
-    take(forming_.leave_out({member->who}, now_ms_, asked.worker + " evicted by " + by,
-                            /*at_any_price=*/false));
+  if (!goes) propose(LeaveAnnounced{life});
+}
+
+// Leaves out the workers that an admin evicts, once their leave is in the log: whether or not the admin asks on.
+void Leader::leave_out_evicted() {
+  std::erase_if(evictions_, [&](const Eviction& e) {
+    const auto* worker = group_.find(e.who);
+    if (!worker || worker->dead || !roster_.member_now(e.who)) return true;
+    if (!e.tried || forming_.active()) return false;
+    warn(e.worker +
+         " is not evicted, as parts of the state are with it alone; it leaves when others have "
+         "copies");
+    return true;
+  });
+  for (Eviction& e : evictions_) {
+    if (e.tried || !group_.find(e.who)->leaving) continue;
+    e.tried = true;
+    if (forming_.active())
+      forming_.leave_out_too(e.who);
+    else
+      take(forming_.leave_out({e.who}, now_ms_, e.worker + " evicted by " + e.by,
+                              /*at_any_price=*/false));
   }
 }
 

@@ -38,9 +38,19 @@ void Leader::keep_what_leaves() {
   ask_checkpoint();
 }
 
+// Time counts from the first step that this leader hears of: a new one asks a little late.
+void Leader::keep_by_time() {
+  const bool running = group_.plan() && !group_.restart() && !proposals_.end();
+  if (config_.checkpoint_every_ms == 0 || !running || !last_record_) return;
+  if (checkpoint_ms_ == 0) checkpoint_ms_ = now_ms_;
+  if (now_ms_ - checkpoint_ms_ < config_.checkpoint_every_ms) return;
+  checkpoint_ms_ = now_ms_;
+  if (drafts_.ask()) ask_checkpoint();
+}
+
 void Leader::ask_checkpoint() {
   const auto& above = drafts_.asked_above();
-  if (!above || !group_.plan()) return;
+  if (!above || !group_.plan() || drafts_.stores_asked()) return;
   for (const Member& m : group_.plan()->members) send(m.who, CheckpointAsked{*above});
 }
 
@@ -55,6 +65,7 @@ void Leader::on_event(const leader_event::Stored& e) {
 }
 
 void Leader::applied(const Published& e) {
+  checkpoint_ms_ = now_ms_;
   take(drafts_.published(e.checkpoint.version));
   doubt_checkpoints();  // this one may have been on its way when the doubt came
 }

@@ -28,6 +28,7 @@ struct LeaderConfig {
   std::uint64_t retry_ms = 50;
   std::uint64_t restart_window_ms = 2000;  // after state was lost, joiners are gathered this long
   std::uint64_t checkpoint_every = 0;      // 0: no checkpoints
+  std::uint64_t checkpoint_every_ms = 0;   // the newest is older: one is asked for; 0: never
   std::uint32_t checkpoint_keep = 2;       // complete ones
   std::string checkpoint_dir;              // for messages
   bool stop_on_nonfinite = false;          // a skipped step ends the job

@@ -174,7 +174,7 @@ void Worker::on_message(const Committed& m) {
 }
 
 void Worker::on_message(const CheckpointAsked& m) {
-  checkpoint_.ask(m.above);
+  checkpoint_.ask(m.above, now_ms_);
 }
 
 // ---- Epochs -----------------------------------------------------------------------------------

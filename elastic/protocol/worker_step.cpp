@@ -373,6 +373,7 @@ void Worker::pass(const StepRecord& record) {
   } else {
     may_have_begun_ = {};
   }
+  checkpoint_.heard(checkpoint);
   if (!at_the_end() && checkpoint_.due(version_, checkpoint)) write_checkpoint(checkpoint);
   run_->stage = EpochRun::Stage::kStep;
   open_step(version_);
@@ -387,7 +388,7 @@ void Worker::write_checkpoint(const CheckpointTurn::Votes& votes) {
 }
 
 void Worker::on_event(const CheckpointWritten& e) {
-  checkpoint_.end();
+  checkpoint_.end(now_ms_);
   send(e.shard);
 }
 

@@ -361,7 +361,18 @@ TEST_CASE("[checkpoint]: off without the section, and checked with it") {
   CHECK(tended.checkpoint.tended);
   CHECK(parse_job(format_job(tended), "/").value() == tended);
   CHECK(job_hash(tended) == job_hash(job));  // who removes checkpoints changes nothing for workers
+  const Job aged =
+      parse_job(section("dir = \"c\"\nevery = 20\nevery_seconds = 600\n"), ".").value();
+  CHECK(aged.checkpoint.every_seconds == 600);
+  CHECK(parse_job(format_job(aged), "/").value() == aged);
+  CHECK(job_hash(aged) == job_hash(job));  // the leader asks for them
+  const Job by_time = parse_job(section("dir = \"c\"\nevery_seconds = 600\n"), ".").value();
+  CHECK(by_time.checkpoint.every == kCheckpointsByTime);
+  CHECK(parse_job(format_job(by_time), "/").value() == by_time);
+  CHECK(job_hash(by_time) != job_hash(job));
   const std::pair<const char*, const char*> wrong[] = {
+      {"dir = \"c\"\nevery_seconds = 0\n",
+       "every_seconds must be an integer from 1 to 1000000, is 0"},
       {"every = 20\n", "dir is missing; [checkpoint].dir"},
       {"dir = \"c\"\n", "every is missing; [checkpoint].every"},
       {"dir = \"c\"\nevery = 0\n", "every must be an integer from 1"},

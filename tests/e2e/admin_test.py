@@ -31,7 +31,10 @@ def a_drained_worker_hands_over_and_is_not_begun_again(place):
     keys = run.events("start")[0]["keys"]
     added = subprocess.run([STARLING, "keys", "--keys", keys, "--add", "admin-ann"], capture_output=True, text=True)
     require(added.returncode == 0, added.stderr)
-    said = admin("drain", "worker-2", run.out, "--name", "admin-ann")
+    said = admin("drain", "worker-2", run.out, "--keys", os.path.join(keys, "admin-ann"))  # whose name is known from it
+    # Her own file is no list of anybody's.
+    revoked = subprocess.run([STARLING, "keys", "--keys", os.path.join(keys, "admin-ann"), "--revoke", "admin-ann"], capture_output=True, text=True)
+    require(revoked.returncode == 2 and "lets nobody in or out" in revoked.stderr, revoked.stderr)
     require(said == "worker-2 has left\n", said)
     wait_until(lambda: not alive(process_of(run, "worker-2")), "its process ends")
     at = run.steps()
@@ -56,7 +59,7 @@ def an_evicted_worker_that_hangs_is_out_at_once_and_ends_when_it_wakes(place):
     os.kill(hung, signal.SIGSTOP)
     at = run.steps()
     said = admin("evict", "worker-1", run.out)
-    require(said == "worker-1 has left\n", said)
+    require(said == "worker-1 is out\n", said)
     run.wait_for_step(at + 20)
     require("worker-1 evicted by admin" in [epoch["cause"] for epoch in run.events("epoch")], run.events("epoch"))
     require(alive(hung), "it is stopped, and nobody kills it")
@@ -65,6 +68,45 @@ def an_evicted_worker_that_hangs_is_out_at_once_and_ends_when_it_wakes(place):
     run.end()
     require(len([e for e in run.workers() if e["name"] == "worker-1"]) == 1, "its guard has begun another life")
     require(run.digest() == quiet, "the digest of an undisturbed run")
+
+
+def what_was_begun_goes_on_without_who_has_asked(place):
+    """Two that hang at once are evicted, and nobody waits for it."""
+    job = place.waiting_job(steps=300, lease_ms=60_000)
+    quiet = place.quiet(job).digest()
+    run = place.run(job, "--workers", 4)
+    run.wait_for_step(20)
+    hung = [process_of(run, name) for name in ("worker-1", "worker-2")]
+    for pid in hung:
+        os.kill(pid, signal.SIGSTOP)
+    asking = [subprocess.Popen([STARLING, "admin", "evict", name, run.out], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+              for name in ("worker-1", "worker-2")]
+    wait_until(lambda: len(acts(run)) == 2, "both are begun")
+    for process in asking:
+        process.kill()
+        process.wait()
+    run.wait_for_step(run.steps() + 20)
+    for pid in hung:
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: not any(alive(pid) for pid in hung), "they end when they hear that they are out")
+    run.end()
+    require(run.digest() == quiet, "the digest of an undisturbed run")
+
+
+def a_run_whose_checkpoint_cannot_be_written_is_not_stopped(place):
+    kept = place.path("kept")
+    run = place.run(with_checkpoints(place.waiting_job(steps=100_000), kept, 100_000), "--workers", 2)
+    run.wait_for_step(20)
+    os.rename(kept, kept + ".away")
+    with open(kept, "w"):
+        pass
+    said = admin("stop", run.out, code=3)
+    require("the run is not stopped: the checkpoint of step" in said and said.endswith("--now stops it without a checkpoint\n"), said)
+    tried = len(run.events("warning"))
+    run.wait_for_step(run.steps() + 50)
+    require(len(run.events("warning")) <= tried + 1, "nobody asks for it any more")
+    admin("stop", run.out, "--now")
+    run.end(128 + signal.SIGTERM)
 
 
 def a_checkpoint_and_a_stop_and_the_run_goes_on_from_there(place):
@@ -105,9 +147,11 @@ def what_makes_no_sense_is_one_line(place):
     for words, part in (
             (("drain", run.out), "expects the name of a worker and the run"),
             (("checkpoint", "worker-1", run.out), "admin checkpoint expects the run"),
-            (("drain", "worker-7", run.out), "no worker named worker-7 is in the epoch that runs; its members are worker-0, worker-1"),
+            (("drain", "worker-7", run.out), "no worker named \"worker-7\" is in the epoch that runs; its members are worker-0, worker-1"),
             (("drain", "worker-1", address), "--keys is needed beside addresses"),
-            (("drain", "worker-1", place.path("nowhere")), "--keys is needed"),
+            (("drain", "worker-1", place.path("nowhere")), "is neither the folder of a run nor addresses of coordinators"),
+            (("drain", run.out, "worker-1"), "the name of the worker comes first"),
+            (("checkpoint", "starling-join-1.abc"), "a join token is a worker's"),
             (("drain", "worker-1", place.folder), "no run is in the folder"),
             (("drain", "worker-1", address, "--keys", keys, "--name", "worker-0"), "expects the key of an admin"),
             (("checkpoint", run.out, "--now"), "--now belongs to admin stop"),
@@ -121,7 +165,7 @@ def what_makes_no_sense_is_one_line(place):
     require("no worker would stay" in admin("evict", "worker-1", run.out, code=2), "it holds everything")
     admin("stop", run.out, "--now")
     run.end(128 + signal.SIGTERM)
-    require("is over" in admin("drain", "worker-1", run.out, code=2), "nothing is there to steer")
+    require("is over: stopped by admin" in admin("drain", "worker-1", run.out, code=2), "nothing is there to steer")
 
 
 def a_leader_that_dies_keeps_nobody_from_steering(place):
@@ -144,6 +188,7 @@ def a_leader_that_dies_keeps_nobody_from_steering(place):
 
 
 main(a_drained_worker_hands_over_and_is_not_begun_again,
-     an_evicted_worker_that_hangs_is_out_at_once_and_ends_when_it_wakes,
+     an_evicted_worker_that_hangs_is_out_at_once_and_ends_when_it_wakes, what_was_begun_goes_on_without_who_has_asked,
+     a_run_whose_checkpoint_cannot_be_written_is_not_stopped,
      a_checkpoint_and_a_stop_and_the_run_goes_on_from_there, without_checkpoints_a_stop_says_so,
      what_makes_no_sense_is_one_line, a_leader_that_dies_keeps_nobody_from_steering)

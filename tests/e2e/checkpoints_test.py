@@ -134,6 +134,20 @@ def what_the_events_of_a_run_say_to_be_in_doubt_is_so_in_the_next_one(place):
         require(doubt == 0, f"step {version}: {doubt}")
 
 
+def one_is_written_when_the_newest_is_too_old(place):
+    job = place.waiting_job(steps=1000000)
+    with open(job, "a") as file:
+        file.write(f'\n[checkpoint]\ndir = "{place.path("aged")}"\nevery_seconds = 1\n')
+    checked = subprocess.run([STARLING, "check", job], capture_output=True, text=True)
+    require("checkpoints: every 1 s in " in checked.stdout, checked.stdout + checked.stderr)
+    run = place.run(job, "--workers", 2)
+    wait_until(lambda: len(run.events("checkpoint")) >= 3, "three checkpoints")
+    versions = [e["version"] for e in run.events("checkpoint")]
+    require(versions == sorted(set(versions)), versions)
+    run.process.send_signal(signal.SIGINT)
+    run.end(code=130)
+
+
 def a_checkpoint_of_every_step_outlives_a_kill(place):
     """Folders of checkpoints that are given up go while workers write them, and no state has a second copy."""
     steps = dict(steps=150, replicas=0)
@@ -426,6 +440,7 @@ if __name__ == "__main__":
     main(a_job_goes_on_from_its_newest_checkpoint_at_another_world_size,
          a_run_that_is_done_goes_on_with_more_steps_in_its_folder,
          what_the_events_of_a_run_say_to_be_in_doubt_is_so_in_the_next_one,
+         one_is_written_when_the_newest_is_too_old,
          a_checkpoint_of_every_step_outlives_a_kill, an_undisturbed_run_writes_checkpoints_and_changes_no_bit,
          all_workers_killed_at_once_go_on_from_the_newest,
          of_a_damaged_checkpoint_the_one_before_it_is_used,

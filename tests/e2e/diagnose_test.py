@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 from harness import PATIENCE, STARLING, environment, main, require, wait_until
 from scripts import HEAD, started, written
@@ -43,8 +44,34 @@ def the_thread_that_hangs_is_named_with_its_stack(place):
         (one,) = seen(pid)
         require(all(t["state"] == "T" for t in one["threads"]) and sum(bool(t["stack"]) for t in one["threads"]) > 3, one)
         os.kill(pid, signal.SIGCONT)
+        a_look_that_is_killed_leaves_nobody_stopped(pid)
         run.process.send_signal(signal.SIGINT)
         run.end(code=130)
+
+
+def a_look_that_is_killed_leaves_nobody_stopped(pid):
+    def state():
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+    for i in range(20):
+        look = subprocess.Popen([STARLING, "diagnose", str(pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(i / 100)
+        look.send_signal((signal.SIGKILL, signal.SIGINT)[i % 2])
+        look.wait()
+    wait_until(lambda: state() in "SR", "the worker goes on")
+
+
+def who_is_out_and_hangs_is_looked_into(place):
+    run = place.run(place.waiting_job(steps=1000000), "--workers", 3)
+    run.wait_for_step(5)
+    hung = next(e["pid"] for e in run.workers() if e["name"] == "worker-1")
+    os.kill(hung, signal.SIGSTOP)
+    wait_until(lambda: run.workers("fenced") or run.workers("lost"), "it is left out")
+    (one,) = [one for one in seen(run.out) if one["pid"] == hung]
+    require(one["what"] == "worker-1 (fenced)" and all(t["state"] == "T" for t in one["threads"]), one)
+    os.kill(hung, signal.SIGCONT)
+    run.process.send_signal(signal.SIGINT)
+    run.end(code=130)
 
 
 def a_script_that_hangs_shows_its_line(place):
@@ -78,7 +105,7 @@ def what_leads_nowhere_is_one_line(place):
         require(part in said and said.count("\n") == 1, said)
     run = place.run(place.job(steps=10), "--workers", 1)
     run.end()
-    require("no worker of this run is on this machine" in diagnose(run.out, code=3), "they have ended")
+    require("no worker of this run is on this machine: the run is over, done, digest " in diagnose(run.out, code=3), "they have ended")
 
 
-main(the_thread_that_hangs_is_named_with_its_stack, a_script_that_hangs_shows_its_line, what_leads_nowhere_is_one_line)
+main(the_thread_that_hangs_is_named_with_its_stack, who_is_out_and_hangs_is_looked_into, a_script_that_hangs_shows_its_line, what_leads_nowhere_is_one_line)

@@ -78,6 +78,16 @@ def each_coordinator_answers_for_itself(place):
         cluster.start_coordinator(first)
         wait_until(lambda: subprocess.run([STARLING, "status", urls[first]], capture_output=True).returncode == 0, "it answers")
         wait_until(lambda: facts(urls[first])["step"] > 20 and facts(urls[first])["workers"]["joined"] == 2, "it knows the run")
+        # Two of three are away: the one that is left says so, and steps go on.
+        left = min(others)
+        for i in {0, 1, 2} - {left}:
+            cluster.coordinators[i].send_signal(signal.SIGKILL)
+            cluster.coordinators[i].wait()
+        wait_until(lambda: "no leader for 10 s, as 2 of the 3 coordinators" in facts(urls[left]).get("last_warning", ""), "the one that is left warns")
+        at = facts(urls[left])["step"]
+        wait_until(lambda: facts(urls[left])["step"] > at, "steps go on")
+        cluster.start_coordinator(first)
+        wait_until(lambda: facts(urls[left])["last_warning"].endswith("a leader is there again"), "that there is one again")
 
 
 def what_leads_nowhere_is_one_line(place):

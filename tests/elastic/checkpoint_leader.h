@@ -42,6 +42,7 @@ struct CheckpointLeader : LeaderRig {
     config.restart_window_ms = kRestartWindow;
     config.start_timeout_ms = kStartTimeout;
     config.checkpoint_every = 10;
+    config.checkpoint_every_ms = every_ms;
     config.checkpoint_dir = "/shared";
     config.digest_every = 20;
     config.stop_on_mismatch = stops_on_mismatch;
@@ -117,6 +118,7 @@ struct CheckpointLeader : LeaderRig {
   }
 
   const bool stops_on_mismatch;
+  std::uint64_t every_ms = 0;  // of leaders that are elected from now on
   std::vector<leader_command::Store> stores;
   std::vector<leader_command::Tidy> tidied;
   std::vector<std::string> warnings;

@@ -50,7 +50,7 @@ TEST_CASE("checkpoint turn: while anybody writes, nobody begins another") {
   CHECK(turn.begin(8, kQuiet));
   CHECK(turn.writing());
   CHECK_FALSE(turn.begin(12, kQuiet));
-  turn.end();
+  turn.end(10);
   CHECK_FALSE(turn.writing());
   CHECK(turn.begin(16, kQuiet));
   turn.check_invariants();
@@ -59,17 +59,35 @@ TEST_CASE("checkpoint turn: while anybody writes, nobody begins another") {
 TEST_CASE("checkpoint turn: one is wanted until a version above it is begun") {
   CheckpointTurn turn = every_fourth();
   CHECK_FALSE(turn.wanted());
-  turn.ask(4);
-  turn.ask(3);  // said late
+  turn.ask(4, 0);
+  turn.ask(3, 0);  // said late
   CHECK(turn.wanted());
   REQUIRE(turn.begin(4, kQuiet));
-  turn.end();
+  turn.end(10);
   CHECK(turn.wanted());  // it is to be above 4
   REQUIRE(turn.begin(5, kWanted));
   CHECK_FALSE(turn.wanted());
-  turn.end();
-  turn.ask(5);  // that one was lost
+  turn.end(10);
+  turn.ask(5, 10);  // that one was lost
   CHECK(turn.wanted());
+}
+
+// Goal: a checkpoint whose words no coordinator heard, as a majority was away, keeps nobody waiting.
+TEST_CASE("checkpoint turn: one that was written and that nobody knows of is wanted again") {
+  CheckpointTurn turn = every_fourth();
+  REQUIRE(turn.begin(8, kQuiet));
+  turn.ask(4, 1000);
+  turn.end(1000);
+  turn.ask(4, 1000 + CheckpointTurn::kLostMs - 1);  // its words may be on their way
+  CHECK_FALSE(turn.wanted());
+  turn.heard(kBusy);
+  turn.ask(4, 1000 + CheckpointTurn::kLostMs);  // another member writes still
+  CHECK_FALSE(turn.wanted());
+  turn.heard(kQuiet);
+  turn.ask(4, 1000 + CheckpointTurn::kLostMs);
+  CHECK(turn.wanted());
+  CHECK(turn.due(11, kWanted));
+  turn.check_invariants();
 }
 
 }  // namespace

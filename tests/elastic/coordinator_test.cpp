@@ -76,6 +76,29 @@ struct Alone {
 
 }  // namespace
 
+// Goal: people hear that a majority is away, as nothing else says so, and that it is back.
+TEST_CASE(
+    "coordinator: without a leader for ten seconds it says so, once, and again when there is one") {
+  CoordinatorConfig config;
+  config.raft.size = 3;
+  Alone one({}, {}, {}, config);
+  for (std::uint64_t ms = 1; ms < 10'000; ms += 10) one.on(coordinator_event::Tick{ms});
+  CHECK(one.events<event::Warning>().empty());
+  for (std::uint64_t ms = 10'001; ms < 60'000; ms += 10) one.on(coordinator_event::Tick{ms});
+  auto warnings = one.events<event::Warning>();
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0]->text.starts_with(
+      "coordinator-0: no leader for 10 s, as 2 of the 3 coordinators"));
+  RaftMessage append;
+  append.from = 1;
+  append.term = 1;
+  one.on(coordinator_event::RaftArrived{1, append});
+  one.on(coordinator_event::Tick{60'010});
+  warnings = one.events<event::Warning>();
+  REQUIRE(warnings.size() == 2);
+  CHECK(warnings[1]->text == "coordinator-0: a leader is there again");
+}
+
 // Goal: a worker needs no job file of its own. Method: it asks a coordinator that does not lead
 // yet, and one that does; asking makes it no member.
 TEST_CASE("coordinator: who does not know the job is told it, whoever leads") {

@@ -13,17 +13,21 @@ namespace {
 
 // Workers 1, 2, 3 who hold everything, of a job with checkpoints if `every` is not 0.
 struct Steered : OneLeader {
-  explicit Steered(std::uint64_t every = 0) {
+  explicit Steered(std::uint64_t every = 0) : checkpoint_every(every) {
+    start(1);
+    begin(21);
+  }
+  void elect_again() { start(2); }
+  void start(std::uint64_t term) {
     LeaderConfig config;
     config.micro_batches = 6;
     config.steps = 100;
     config.segments = kSegments;
     config.wanted_workers = 3;
     config.lease_ms = config.report_deadline_ms = kLease;
-    config.checkpoint_every = every;
+    config.checkpoint_every = checkpoint_every;
     config.checkpoint_dir = "/shared";
-    lead(config, 1);
-    begin(21);
+    lead(config, term);
   }
   void take(const LeaderCommand& command) override {
     const auto* store = std::get_if<leader_command::Store>(&command);
@@ -58,6 +62,7 @@ struct Steered : OneLeader {
     on(leader_event::Stored{version, ""});
     commit();
   }
+  std::uint64_t checkpoint_every;
   Version stored = 0;
   std::vector<event::AdminActed> told;
 };
@@ -99,16 +104,18 @@ TEST_CASE("admin: an evicted worker is out by a forced epoch, silent or not") {
     const EpochId epoch = one.group.plan()->id;
     CHECK(one.ask(AdminAction::kEvict, "2").state == AdminState::kUnderWay);
     one.commit();
-    CHECK(one.ask(AdminAction::kEvict, "2", 2).state == AdminState::kUnderWay);
     const EpochId asked = one.asked();
-    one.ask(AdminAction::kEvict, "2", 2);  // changes nothing while the others are asked
+    // Changes nothing while the others are asked.
+    CHECK(one.ask(AdminAction::kEvict, "2", 2).state == AdminState::kUnderWay);
     for (std::uint64_t nonce : {1, 2, 3})
       if (nonce != 2 || !silent) one.report(nonce, asked, epoch, 21);
     one.commit();
     REQUIRE(members_of(*one.group.plan()) == "13");
     CHECK(one.group.plan()->kind == PlanKind::kForced);
     CHECK(one.group.plan()->cause == "2 evicted by admin");
-    CHECK(one.ask(AdminAction::kEvict, "2", 2).state == AdminState::kDone);
+    const auto last = one.ask(AdminAction::kEvict, "2", 2);
+    CHECK(last.state == AdminState::kDone);
+    CHECK(last.text == "2 is out");
     CHECK(one.told == std::vector<event::AdminActed>{{"admin", "evict", "2"}});
   }
 }
@@ -131,7 +138,7 @@ TEST_CASE("admin: what would lose state, or is of nobody, is refused and changes
   Steered one;
   const auto nobody = one.ask(AdminAction::kDrain, "7");
   CHECK(nobody.state == AdminState::kRefused);
-  CHECK(nobody.text == "no worker named 7 is in the epoch that runs; its members are 1, 2, 3");
+  CHECK(nobody.text == "no worker named \"7\" is in the epoch that runs; its members are 1, 2, 3");
   for (const char* name : {"1", "2"}) one.ask(AdminAction::kDrain, name);
   one.commit();
   one.told.clear();
@@ -144,6 +151,76 @@ TEST_CASE("admin: what would lose state, or is of nobody, is refused and changes
   CHECK(one.proposals.empty());
 }
 
+// Goal: asks at once leave somebody who stays. Method: none is committed before the last is asked.
+TEST_CASE("admin: of all workers that are drained at once one stays") {
+  Steered one;
+  CHECK(one.ask(AdminAction::kDrain, "1").state == AdminState::kUnderWay);
+  CHECK(one.ask(AdminAction::kEvict, "2").state == AdminState::kUnderWay);
+  CHECK(one.ask(AdminAction::kDrain, "3").text.starts_with("no worker would stay"));
+}
+
+// Goal: what an admin has begun goes on without the admin, also where several hang.
+TEST_CASE("admin: workers that hang are evicted together, though nobody asks again") {
+  Steered one;
+  const EpochId epoch = one.group.plan()->id;
+  one.ask(AdminAction::kEvict, "2");
+  one.ask(AdminAction::kEvict, "3");
+  one.sent.clear();
+  one.commit();
+  one.report(1, one.asked(), epoch, 21);
+  one.commit();
+  REQUIRE(one.group.plan()->kind == PlanKind::kForced);
+  CHECK(members_of(*one.group.plan()) == "1");
+  CHECK(one.told.size() == 2);
+}
+
+TEST_CASE(
+    "admin: an eviction that would lose state has ended as a drain, and forces no epoch again") {
+  Steered one;
+  const EpochId epoch = one.group.plan()->id;
+  one.ask(AdminAction::kEvict, "2");
+  one.commit();
+  one.pass_time(10);
+  const EpochId asked = one.asked();
+  for (std::uint64_t nonce : {1, 3}) {  // both have lost what they held
+    Report report;
+    report.promise = asked;
+    report.entered = epoch;
+    report.version = 21;
+    report.parameters_complete = true;
+    report.copies.assign(kSegments, false);
+    one.say(nonce, report);
+  }
+  one.report(2, asked, epoch, 21);
+  one.commit();
+  REQUIRE(members_of(*one.group.plan()).find('2') != std::string::npos);
+  CHECK(one.ask(AdminAction::kEvict, "2", 2).state == AdminState::kUnderWay);
+}
+
+TEST_CASE("admin: a mark of one worker says nothing of another") {
+  Steered one;
+  CHECK(one.ask(AdminAction::kDrain, "2", 3).state ==
+        AdminState::kDone);  // as of a life that is gone
+  CHECK(one.proposals.empty());
+}
+
+TEST_CASE("admin: a checkpoint that cannot be written is said, and tried no more") {
+  Steered one(/*every=*/1000);
+  Progress progress{one.group.plan()->id, {}, 3, {}, 1};
+  progress.record.version = 24;
+  one.say(1, progress);
+  const auto first = one.ask(AdminAction::kCheckpoint);
+  one.say(1, ShardWritten{26, {}, {}, "no space left"});
+  const auto last = one.ask(AdminAction::kCheckpoint, {}, first.mark);
+  CHECK(last.state == AdminState::kRefused);
+  CHECK(last.text == "the checkpoint of step 26 is given up: 1: no space left");
+  one.sent.clear();
+  one.pass_time(1000);
+  CHECK(std::ranges::none_of(one.sent, [](const leader_command::Send& send) {
+    return std::holds_alternative<CheckpointAsked>(send.body);
+  }));
+}
+
 // Goal: a leader that comes later goes on with what the one before has begun.
 TEST_CASE("admin: asks of an earlier leader are answered by the next") {
   Steered one;
@@ -154,8 +231,8 @@ TEST_CASE("admin: asks of an earlier leader are answered by the next") {
   CHECK(one.proposals.empty());
   one.die(2);
   const auto last = one.ask(AdminAction::kDrain, "2", 2);
-  CHECK(last.state == AdminState::kDone);
-  CHECK(last.text == "2 is dead");
+  CHECK(last.state == AdminState::kRefused);
+  CHECK(last.text == "2 died before it had left; a new life of it may join");
 }
 
 TEST_CASE("admin: a checkpoint is one of a version from then on") {
@@ -181,6 +258,24 @@ TEST_CASE("admin: a checkpoint is one of a version from then on") {
   CHECK(last.state == AdminState::kDone);
   CHECK(last.text == "the checkpoint of step 26 is complete");
   CHECK(one.told == std::vector<event::AdminActed>{{"admin", "checkpoint", ""}});
+}
+
+// Goal: no checkpoint of before is taken for the one that was asked for.
+TEST_CASE("admin: a leader that knows no step yet answers when it does") {
+  Steered one(/*every=*/1000);
+  one.on(leader_event::AskCheckpoint{});
+  one.publish(22);
+  one.elect_again();
+  const auto first = one.ask(AdminAction::kCheckpoint);
+  CHECK(first.state == AdminState::kUnderWay);
+  CHECK(first.mark == 0);
+  CHECK(one.told.empty());
+  one.say(1, Heartbeat{one.group.plan()->id, 40, {}});
+  const auto second = one.ask(AdminAction::kCheckpoint);
+  CHECK(second.state == AdminState::kUnderWay);
+  CHECK(second.mark == 40);
+  one.ask(AdminAction::kCheckpoint);  // sent before the answer came
+  CHECK(one.told.size() == 1);
 }
 
 TEST_CASE("admin: a stop ends the run in order, once") {

@@ -48,6 +48,31 @@ TEST_CASE("leader: members are asked for a checkpoint until one above the newest
   for (std::uint64_t nonce : {1, 2}) CHECK(!one.sent_to<CheckpointAsked>(nonce));
 }
 
+// Goal: no checkpoint is much older than the job says, however long its steps take.
+TEST_CASE("leader: a checkpoint is asked for when the newest is too old") {
+  CheckpointLeader one;
+  one.every_ms = 60'000;
+  one.elect(2);
+  const auto asked = [&] {
+    return one.sent_to<CheckpointAsked>(1) && one.sent_to<CheckpointAsked>(2);
+  };
+  one.pass_time_hearing({1, 2}, 120'000, Heartbeat{one.group.plan()->id, 21, {}});
+  CHECK(!asked());  // no step is known to this leader yet
+  Progress progress{one.group.plan()->id, {}, 2, {}, 1};
+  progress.record.version = 21;
+  one.say(1, progress);
+  one.pass_time_hearing({1, 2}, 59'000, Heartbeat{one.group.plan()->id, 21, {}});
+  CHECK(!asked());
+  one.pass_time_hearing({1, 2}, 2'000, Heartbeat{one.group.plan()->id, 21, {}});
+  CHECK(asked());
+  one.publish(23);
+  one.sent.clear();
+  one.pass_time_hearing({1, 2}, 59'000, Heartbeat{one.group.plan()->id, 21, {}});
+  CHECK(!asked());  // one that was complete, asked for or not, counts
+  one.pass_time_hearing({1, 2}, 2'000, Heartbeat{one.group.plan()->id, 21, {}});
+  CHECK(asked());
+}
+
 TEST_CASE("leader: when a checkpoint that was asked for cannot be written, the next one is") {
   CheckpointLeader one;
   one.on(leader_event::AskCheckpoint{});

@@ -54,6 +54,7 @@ WRONG = [
     ({"lease_ms": 1}, "lease_ms must be a whole number from 10 to 60000, is 1"),
     ({"recheck": -1}, "recheck must be a whole number from 0 to 1000000, is -1"),
     ({"checkpoint_every": 0}, "checkpoint_every must be a whole number from 1 to"),
+    ({"checkpoint_every_seconds": 0}, "checkpoint_every_seconds must be a whole number from 1 to 1000000, is 0"),
     ({"keep": 0}, "keep must be a whole number from 1 to 1000, is 0"),
     ({"keep": 1001}, "keep must be a whole number from 1 to 1000, is 1001"),
     ({"isa": "sse"}, "isa must be one of auto, reference, avx2, avx512, cuda, is 'sse'"),
@@ -174,6 +175,8 @@ def a_checkpoint_has_its_folder_and_how_many_stay(place):
                           "warn", ())
         options.check(None)
         text = options.job(net, [0], Script("/train.py"))
+        options.checkpoint_every_seconds = 600
+        require(("every_seconds = 600\n" in options.job(net, [0], Script("/train.py"))) == bool(folder), "by time, too")
         section = f'[checkpoint]\ndir = "{os.path.abspath("c")}"\nevery = 50\nkeep = 7\n'
         require((section in text) == bool(folder) and ("keep" in text) == bool(folder), text)
 

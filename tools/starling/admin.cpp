@@ -10,9 +10,13 @@
 #include <utility>
 
 #include "actors/gateway/gateway.h"
+#include "actors/worker/ask.h"
+#include "core/base/address.h"
+#include "core/base/join_token.h"
 #include "core/base/mac.h"
 #include "core/base/system_error.h"
 #include "core/observe/event.h"
+#include "core/observe/run_status.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
@@ -26,6 +30,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kAgain{200};
 constexpr std::chrono::seconds kNobodyLeads{30};
+constexpr const char* kOver =
+    "the run is over";  // leads the answer of a coordinator whose job has ended
 // Coordinators end with their job, so the answer that it is over may not come.
 constexpr std::chrono::seconds kEndedSilently{3};
 
@@ -47,6 +53,9 @@ Result<AdminCall> call_of(const AdminCommand& command) {
                      (names ? "the name of a worker and " : "") +
                      "the run: its folder, or the addresses of its coordinators");
   if (names) call.worker = command.words.front();
+  if (std::error_code error; names && role_of(command.words.back()) == Role::kWorker &&
+                             !std::filesystem::exists(command.words.back(), error))
+    return bad_input("the name of the worker comes first, then the run");
   if (command.now && call.action != AdminAction::kStop)
     return bad_input("--now belongs to admin stop");
   call.where = command.words.back();
@@ -56,26 +65,48 @@ Result<AdminCall> call_of(const AdminCommand& command) {
 // The coordinators of a run, and a key for them.
 struct RunContact {
   KeyRing ring;
+  KeyPair key;
   std::vector<actors::GatewayOptions::Server> group;
 };
 
+// Where the admin's key is, in a folder of split keys or one file; `name` may be empty.
+Result<KeyPair> key_of(const KeyRing& ring, const std::string& name, const std::string& keys) {
+  const KeyPair* found = nullptr;
+  for (const KeyPair& pair : ring.pairs()) {
+    const bool meant = name.empty() ? role_of(pair.name) == Role::kAdmin : pair.name == name;
+    if (meant && !pair.secret_key.empty() && (!found || pair.name == "admin")) found = &pair;
+  }
+  if (found) return *found;
+  return bad_input("the secret of " + (name.empty() ? std::string("an admin") : name) +
+                   " is not in " + keys +
+                   "; starling keys --add admin-NAME --keys FOLDER makes one");
+}
+
 Result<RunContact> contact_of(const AdminCommand& command, const std::string& where) {
+  if (is_join_token(where))
+    return bad_input(
+        "a join token is a worker's, expected the folder of a run, or the addresses of its "
+        "coordinators");
+  if (!command.name.empty() && role_of(command.name) != Role::kAdmin)
+    return bad_input("--name expects the key of an admin, admin or admin-NAME, is " + command.name);
   RunPlace run{where, command.keys};
   std::error_code error;
-  if (std::filesystem::exists(where, error)) {
+  if (std::filesystem::is_directory(where, error)) {
+    if (const std::string end = end_of_run(where); !end.empty())
+      return bad_input("the run in " + where + " is over: " + end);
     STARLING_TRY(place, place_of_run(where, command.keys));
     run = std::move(place);
+  } else if (auto checked = parse_addresses(where); !checked) {
+    return bad_input(where +
+                     " is neither the folder of a run nor addresses of coordinators, host:port");
   }
-  if (run.keys.empty())
-    return bad_input(where + " is no folder of a run, and --keys is needed beside addresses");
-  if (role_of(command.name) != Role::kAdmin)
-    return bad_input("--name expects the key of an admin, admin or admin-NAME, is " + command.name);
-  STARLING_TRY(ring, KeyRing::load_for(run.keys, command.name));
-  const KeyPair* key = ring.find(command.name);
-  if (key == nullptr || key->secret_key.empty())
-    return bad_input("the secret of " + command.name + " is not in " + run.keys);
+  if (run.keys.empty()) return bad_input("--keys is needed beside addresses");
+  const bool folder = std::filesystem::is_directory(run.keys, error);
+  const std::string name = !command.name.empty() ? command.name : folder ? "admin" : "";
+  STARLING_TRY(ring, KeyRing::load_for(run.keys, name));
+  STARLING_TRY(key, key_of(ring, name, run.keys));
   STARLING_TRY(group, coordinators_at(ring, run.addresses));
-  return RunContact{std::move(ring), std::move(group)};
+  return RunContact{std::move(ring), std::move(key), std::move(group)};
 }
 
 // Asks until the action is done or refused.
@@ -86,7 +117,9 @@ class Admin {
     actors::GatewayOptions options;
     options.job = job_id_of(contact.ring);
     options.self = Incarnation{0, fresh_nonce()};
-    options.key = *contact.ring.find(command.name);
+    options.key = contact.key;
+    admin.ask_.key = std::move(contact.key);
+    admin.ask_.coordinators = contact.group;
     options.servers = std::move(contact.group);
     options.follows_seats = true;
     STARLING_TRY(gateway, actors::Gateway::start(std::move(options), admin.answers_->handler()));
@@ -125,6 +158,7 @@ class Admin {
   Admin(Clock::time_point until, std::uint32_t wait_s) : until_(until), wait_s_(wait_s) {}
 
   Clock::time_point until_;
+  actors::AskOptions ask_;  // what hopeless() wants to know
   std::uint32_t wait_s_;
   // The gateway's thread gives answers to it, and ends before.
   std::unique_ptr<LastAnswer<AdminAnswered>> answers_ =
@@ -137,13 +171,20 @@ Result<int> steer(const AdminCommand& command) {
   STARLING_TRY(contact, contact_of(command, call.where));
   STARLING_TRY(admin, Admin::make(command, std::move(contact)));
   if (call.action == AdminAction::kStop && !command.now) {
-    STARLING_TRY(kept, admin.ask(AdminAction::kCheckpoint, {}));
-    std::printf("%s%s\n", kept.state == AdminState::kRefused ? "no checkpoint: " : "",
-                kept.text.c_str());
+    auto kept = admin.ask(AdminAction::kCheckpoint, {});
+    const bool failed =
+        kept && kept.value().state == AdminState::kRefused && kept.value().mark != 0;
+    if (!kept || failed)
+      return Error(kept ? Code::kUnavailable : kept.error().code(),
+                   "the run is not stopped: " + (kept ? kept.value().text : kept.error().text()) +
+                       "; --now stops it without a checkpoint");
+    if (!kept.value().text.starts_with(kOver))
+      std::printf("%s%s\n", kept.value().state == AdminState::kRefused ? "no checkpoint: " : "",
+                  on_one_line(kept.value().text).c_str());
   }
   STARLING_TRY(answer, admin.ask(call.action, call.worker));
-  if (answer.state == AdminState::kRefused) return Error(Code::kBadInput, answer.text);
-  std::printf("%s\n", answer.text.c_str());
+  if (answer.state == AdminState::kRefused) return Error(Code::kBadInput, on_one_line(answer.text));
+  std::printf("%s\n", on_one_line(answer.text).c_str());
   return 0;
 }
 

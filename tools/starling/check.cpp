@@ -49,6 +49,16 @@ int check_keys(const std::string& file) {
   return 0;
 }
 
+std::string how_often(const CheckpointSpec& checkpoint) {
+  std::string often;
+  if (checkpoint.every < kCheckpointsByTime)
+    often = "every " + std::to_string(checkpoint.every) + " steps";
+  if (checkpoint.every_seconds != 0)
+    often += (often.empty() ? "every " : " and every ") + std::to_string(checkpoint.every_seconds) +
+             " s";
+  return often;
+}
+
 int check_job(const std::string& file) {
   const auto job = load_job(file);
   if (!job) return fail(job.error());
@@ -95,8 +105,7 @@ int check_job(const std::string& file) {
   const std::string newest = versions.value().empty()
                                  ? "none yet"
                                  : "the newest of step " + std::to_string(versions.value().back());
-  std::printf("checkpoints: every %llu steps in %s, %s\n",
-              static_cast<unsigned long long>(job.value().checkpoint.every), dir.c_str(),
+  std::printf("checkpoints: %s in %s, %s\n", how_often(job.value().checkpoint).c_str(), dir.c_str(),
               newest.c_str());
   return 0;
 }

@@ -133,8 +133,8 @@ struct AdminCommand {
   std::vector<std::string>
       words;         // of drain and evict the worker's name; the run's folder or addresses
   std::string keys;  // a file or a folder of split keys; empty: as the folder says
-  std::string name = "admin";  // of the key
-  bool now = false;            // stop: without a checkpoint
+  std::string name;  // of the key; empty: admin, or the one that is in the file
+  bool now = false;  // stop: without a checkpoint
   std::uint32_t wait_s = 600;
 };
 int admin(const AdminCommand& command);

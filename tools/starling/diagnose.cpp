@@ -20,6 +20,7 @@
 #include "core/observe/run_status.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
+#include "tools/starling/run_place.h"
 #include "tools/starling/stacks.h"
 
 namespace starling::tools {
@@ -134,8 +135,14 @@ std::vector<pid_t> descendants_of(pid_t pid) {
   return all;
 }
 
-// Names and processes of the workers that are there or prepare to join, as the run's events say.
-Result<std::map<std::string, pid_t>> workers_of(const std::string& folder) {
+struct Wanted {
+  pid_t pid = 0;
+  std::string name;
+  std::string out;  // why it is in the run no more; empty: it is there, or prepares to join
+};
+
+// The workers' processes, as the run's events say, those too that are out and may hang.
+Result<std::vector<Wanted>> workers_of(const std::string& folder) {
   std::error_code error;
   const bool is_folder = fs::is_directory(folder, error);
   const fs::path path = is_folder ? fs::path(folder) / "events.jsonl" : fs::path(folder);
@@ -143,27 +150,34 @@ Result<std::map<std::string, pid_t>> workers_of(const std::string& folder) {
   if (!file)
     return bad_input("no run is in " + folder +
                      ": expected its folder, or the numbers of processes");
-  std::map<std::string, pid_t> workers;
+  std::map<pid_t, Wanted> workers;
+  const auto note = [&](std::uint64_t process, const std::string& name, std::string out) {
+    const auto pid = static_cast<pid_t>(process);
+    if (pid > 0) workers[pid] = {pid, name, std::move(out)};
+  };
   bool any = false;
+  std::uint64_t number = 0;
   std::string line;
   while (std::getline(file, line)) {
+    ++number;
     if (file.eof()) break;  // a last line that is being written
     auto read = read_event(line);
-    if (!read) return std::move(read).error().in(path.string());
+    if (!read)
+      return std::move(read).error().in(path.string() + ", line " + std::to_string(number));
     any = any || read.value().event;
     if (!read.value().event) continue;
     const Event& event = *read.value().event;
     if (const auto* prepares = std::get_if<event::Preparing>(&event))
-      workers[prepares->name] = static_cast<pid_t>(prepares->pid);
-    const auto* changed = std::get_if<event::WorkerChanged>(&event);
-    if (changed == nullptr) continue;
-    if (changed->what == WorkerChange::kJoined)
-      workers[changed->name] = static_cast<pid_t>(changed->pid);
-    else
-      workers.erase(changed->name);
+      note(prepares->pid, prepares->name, "");
+    if (const auto* changed = std::get_if<event::WorkerChanged>(&event))
+      note(changed->pid, changed->name,
+           changed->what == WorkerChange::kJoined ? "" : to_string(changed->what));
   }
   if (!any) return bad_input(path.string() + " has no event of a run");
-  return workers;
+  std::vector<Wanted> all;
+  for (auto& [pid, worker] : workers) all.push_back(std::move(worker));
+  std::ranges::sort(all, {}, &Wanted::name);
+  return all;
 }
 
 // A process of another machine may have the number of one that is here.
@@ -192,7 +206,9 @@ const char* state_text(char state) {
 }
 
 void print(const ProcessSeen& process) {
-  std::printf("%s, process %d: %s\n", process.what.c_str(), process.pid, process.command.c_str());
+  const std::string pid =
+      process.what.starts_with("process ") ? "" : ", process " + std::to_string(process.pid);
+  std::printf("%s%s: %s\n", process.what.c_str(), pid.c_str(), process.command.c_str());
   if (!process.no_stacks.empty()) std::printf("  %s\n", process.no_stacks.c_str());
   for (const ThreadSeen& thread : process.threads) {
     std::printf("  %-15s  thread %d %s%s%s, %.1f s of processor\n",
@@ -224,32 +240,34 @@ nlohmann::ordered_json json_of(const ProcessSeen& process) {
 
 Result<int> look(const DiagnoseCommand& command) {
   std::vector<std::pair<pid_t, std::string>> wanted;
+  std::string over;
   for (const std::string& where : command.where) {
     pid_t pid = 0;
     const auto [last, bad] = std::from_chars(where.data(), where.data() + where.size(), pid);
     if (bad == std::errc() && last == where.data() + where.size() && pid > 0) {
       if (::kill(pid, 0) != 0 && errno == ESRCH)
         return bad_input("no process " + where + " is on this machine");
-      wanted.emplace_back(pid, "given");
+      wanted.emplace_back(pid, "process " + where);
       continue;
     }
     STARLING_TRY(workers, workers_of(where));
-    for (const auto& [name, process] : workers) {
-      if (is_worker(process))
-        wanted.emplace_back(process, name);
-      else
+    if (const std::string end = end_of_run(where); !end.empty()) over = ": the run is over, " + end;
+    for (const Wanted& worker : workers) {
+      const std::string name = on_one_line(worker.name);
+      if (is_worker(worker.pid))
+        wanted.emplace_back(worker.pid, name + (worker.out.empty() ? "" : " (" + worker.out + ")"));
+      else if (worker.out.empty() && over.empty())
         std::fprintf(stderr, "%s, process %d: not on this machine, or it has ended\n", name.c_str(),
-                     process);
+                     worker.pid);
     }
   }
-  if (wanted.empty()) return Error(Code::kUnavailable, "no worker of this run is on this machine");
+  if (wanted.empty())
+    return Error(Code::kUnavailable, "no worker of this run is on this machine" + over);
   std::vector<ProcessSeen> seen;
   for (const auto& [pid, what] : wanted) {
     if (auto process = look_at(pid, what)) seen.push_back(*std::move(process));
     for (const pid_t child : descendants_of(pid))
-      if (auto process =
-              look_at(child, "child of " + (what == "given" ? std::to_string(pid) : what)))
-        seen.push_back(*std::move(process));
+      if (auto process = look_at(child, "child of " + what)) seen.push_back(*std::move(process));
   }
   if (seen.empty()) return Error(Code::kUnavailable, "the processes have ended");
   for (const ProcessSeen& process : seen) {

@@ -20,7 +20,8 @@ void add_keys(CLI::App& app, KeysCommand& keys) {
       "new folder with a file for each process, which has its own secret and no other");
   make->add_option("--token", keys.token, "print the join token of this worker; needs --at")
       ->type_name("NAME");
-  make->add_option("--revoke", keys.revoke, "let this worker (or the client) in no longer")
+  make->add_option("--revoke", keys.revoke,
+                   "let this worker (or the client, or an admin) in no longer")
       ->type_name("NAME");
   make->add_option("--add", keys.add,
                    "let in another worker, worker-N, or admin, admin-NAME, and write its file")
@@ -114,7 +115,9 @@ void add_admin(CLI::App& app, AdminCommand& o) {
       ->expected(1, 2);
   sub->add_option("--keys", o.keys, "a key file, or a folder of split keys, instead of the run's")
       ->type_name("PATH");
-  sub->add_option("--name", o.name, "of the key: admin, or admin-NAME")->capture_default_str();
+  sub->add_option(
+      "--name", o.name,
+      "of the key, admin-NAME (default: admin; of a key file, the admin's that is in it)");
   sub->add_flag("--now", o.now, "stop: without a checkpoint");
   sub->add_option("--wait", o.wait_s, "seconds, until this command waits no longer")
       ->check(kWhole)

@@ -195,6 +195,8 @@ Result<std::string> join_text(const std::string& value) {
 }
 
 Result<TakenKey> TakenKey::take(const std::string& path, const std::string& name) {
+  if (!name.empty() && role_of(name) != Role::kWorker)
+    return bad_input("--name expects the key of a worker, worker-N, is " + name);
   const bool folder = fs::is_directory(path);
   std::vector<std::string> files{path};
   if (folder && !name.empty()) files = {(fs::path(path) / name).string()};

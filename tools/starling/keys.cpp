@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -102,6 +103,13 @@ Result<> revoke(const KeysCommand& command) {
   bool found = false;
   for (const std::string& file : files) {
     STARLING_TRY(ring, KeyRing::load(file));
+    // Those who are let in stand in the files of coordinators, and of others nobody reads them.
+    if (std::ranges::none_of(ring.numbered("coordinator"),
+                             [](const KeyPair& pair) { return !pair.secret_key.empty(); }))
+      return bad_input(
+          "no coordinator's secret is in " + file +
+          ", so it lets nobody in or out: --keys expects the folder that --split made, "
+          "or a coordinator's file");
     if (!ring.remove(command.revoke)) continue;
     found = true;
     STARLING_TRY(ring.replace(file));

@@ -1,5 +1,6 @@
 #include "tools/starling/run_place.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -8,6 +9,32 @@
 namespace starling::tools {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::streamoff kTail = 256 * 1024;  // of a file of events: its last ones
+
+}  // namespace
+
+std::string end_of_run(const std::string& folder) {
+  std::ifstream file(fs::path(folder) / "events.jsonl", std::ios::binary | std::ios::ate);
+  if (!file) return {};
+  const std::streamoff size = file.tellg();
+  file.seekg(std::max<std::streamoff>(0, size - kTail));
+  std::string line, end;
+  if (size > kTail) std::getline(file, line);  // the rest of one that begins before
+  while (std::getline(file, line)) {
+    const auto read = read_event(line);
+    if (!read || !read.value().event) continue;
+    const Event& event = *read.value().event;
+    if (std::holds_alternative<event::Started>(event)) end.clear();
+    if (const auto* done = std::get_if<event::Done>(&event))
+      end = "done, digest " + to_string(done->digest);
+    if (const auto* ended = std::get_if<event::Ended>(&event)) end = ended->reason;
+    if (const auto* failed = std::get_if<event::Failed>(&event)) end = failed->reason;
+  }
+  return end;
+}
 
 Result<RunPlace> place_of_run(const std::string& folder, const std::string& keys) {
   const fs::path events = fs::path(folder) / "events.jsonl";

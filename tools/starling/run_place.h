@@ -16,6 +16,9 @@ struct RunPlace {
 // Errors: kBadInput  there is no run in the folder, or it is over.
 Result<RunPlace> place_of_run(const std::string& folder, const std::string& keys);
 
+// Returns how the run in that folder ended, as its last events say; empty: it has not, or no run is there.
+std::string end_of_run(const std::string& folder);
+
 // Returns the command by which another worker joins that folder's run.
 std::string join_command(const std::string& folder);
 

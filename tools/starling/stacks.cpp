@@ -6,19 +6,24 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <sstream>
 #include <system_error>
 #include <thread>
 #include <type_traits>
 
 #include "core/base/fd.h"
+#include "core/base/system_error.h"
 
 namespace starling::tools {
 namespace {
@@ -123,9 +128,7 @@ int add_thread(Dwfl_Thread* thread, void* argument) {
   return DWARF_CB_OK;
 }
 
-}  // namespace
-
-Result<Stacks> stacks_of(pid_t pid) {
+Result<Stacks> walk(pid_t pid) {
   STARLING_TRY(dw, open_dw());
   Dwfl_Callbacks callbacks{};
   callbacks.find_elf = dw.find_elf;
@@ -152,6 +155,82 @@ Result<Stacks> stacks_of(pid_t pid) {
     return failed(
         "no stack can be read; that takes its user or root, and the right to trace "
         "(kernel.yama.ptrace_scope 0, or a container with CAP_SYS_PTRACE)");
+  return stacks;
+}
+
+// The stacks as lines: "t ID", "f NAME", or "e ERROR".
+std::string lines_of(const Result<Stacks>& stacks) {
+  if (!stacks) return "e " + stacks.error().text() + "\n";
+  std::string lines;
+  for (const auto& [thread, names] : stacks.value()) {
+    lines += "t " + std::to_string(thread) + "\n";
+    for (const std::string& name : names) lines += "f " + name + "\n";
+  }
+  return lines;
+}
+
+bool send_whole_text(int fd, const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t sent = ::write(fd, text.data() + at, text.size() - at);
+    if (sent < 0 && errno != EINTR) return false;
+    if (sent > 0) at += static_cast<std::size_t>(sent);
+  }
+  return true;
+}
+
+bool is_stopped(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const auto name_end = line.rfind(')');
+  return name_end != line.npos && line.substr(name_end).starts_with(") T");
+}
+
+}  // namespace
+
+// In a process of its own, which no Ctrl-C of a terminal reaches: the kernel leaves a process stopped whose tracer dies
+// while it attaches. Should that process die all the same, what it has stopped goes on.
+Result<Stacks> stacks_of(pid_t pid) {
+  const bool stopped = is_stopped(pid);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return unavailable("cannot make a pipe");
+  std::fflush(nullptr);
+  const pid_t walker = ::fork();
+  if (walker < 0) {
+    ::close(ends[0]);
+    ::close(ends[1]);
+    return unavailable("cannot start a process");
+  }
+  if (walker == 0) {
+    ::setsid();
+    const std::string lines = lines_of(walk(pid));
+    const bool sent = send_whole_text(ends[1], lines);
+    ::_exit(sent ? 0 : 1);
+  }
+  ::close(ends[1]);
+  const Fd from(ends[0]);
+  std::string text, buffer(64 * 1024, '\0');
+  for (ssize_t got;
+       (got = ::read(from.get(), buffer.data(), buffer.size())) > 0 || (got < 0 && errno == EINTR);)
+    if (got > 0) text.append(buffer, 0, static_cast<std::size_t>(got));
+  int status = 0;
+  while (::waitpid(walker, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (status != 0) {
+    if (!stopped) ::kill(pid, SIGCONT);
+    return Error(Code::kUnavailable,
+                 "cannot look into process " + std::to_string(pid) + ": what looked was ended");
+  }
+  Stacks stacks;
+  std::vector<std::string>* names = nullptr;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.size() < 2) continue;
+    const std::string rest = line.substr(2);
+    if (line[0] == 'e') return Error(Code::kUnavailable, rest);
+    if (line[0] == 't') names = &stacks[static_cast<pid_t>(std::strtol(rest.c_str(), nullptr, 10))];
+    if (line[0] == 'f' && names != nullptr) names->push_back(rest);
+  }
   return stacks;
 }
 

@@ -262,7 +262,8 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
           evaluate_metrics: "Optional[Sequence[str]]" = None,
           on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None, data: Any = None,
           num_workers: Optional[int] = None, best: "Optional[Callable[[EvaluationRecord], Any]]" = None,
-          shards: Optional[int] = None, sampler: Any = None) -> Trained:
+          shards: Optional[int] = None, sampler: Any = None,
+          checkpoint_every_seconds: Optional[int] = None) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
@@ -336,8 +337,8 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
                 these: every step's loss, norm, rate, epoch, workers, ms and metrics, each once, also where a run goes
                 on in the same `out`
     out         folder of the run; default: a new one, runs/NAME-TIME
-    checkpoint  folder on storage that all workers reach: the state every `checkpoint_every` steps, from
-                which resume=True (or STARLING_RESUME=1 in the environment) goes on with any number of workers
+    checkpoint  folder on storage that all workers reach: the state every `checkpoint_every` steps, and
+                when the newest is `checkpoint_every_seconds` old, from which resume=True (or STARLING_RESUME=1 in the environment) goes on with any number of workers
     keep        how many of the newest checkpoints stay, 1 to 1000; changes no bits
     isa         "avx2" keeps CPUs with and without AVX-512 in one job; "cuda" keeps a job's state on GPUs; "auto": of CPUs
                 each its best, and all alike, and "cuda" where the net is on a GPU that workers can use
@@ -364,7 +365,8 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
     options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
                        checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command,
                        epochs, Validation(validation, evaluate_every, evaluate or loss, evaluate_metrics),
-                      schedule=schedule, groups=groups, clip=clip, num_workers=num_workers, shards=shards)
+                      schedule=schedule, groups=groups, clip=clip, num_workers=num_workers, shards=shards,
+                      checkpoint_every_seconds=checkpoint_every_seconds)
     return _run(call, options, feed, init, Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate, best), evaluate,
                 loss=loss)
 
@@ -451,7 +453,8 @@ class Job:
                  evaluate_metrics: "Optional[Sequence[str]]" = None,
                  on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None, data: Any = None,
                  num_workers: Optional[int] = None, best: "Optional[Callable[[EvaluationRecord], Any]]" = None,
-                 shards: Optional[int] = None, sampler: Any = None) -> None:
+                 shards: Optional[int] = None, sampler: Any = None,
+                 checkpoint_every_seconds: Optional[int] = None) -> None:
         self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate, best)
         self._feed = Feed(build, data, collate, batch_size, num_workers, micro_batches, shards, sampler)
         self._init, self._call = init, Call()
@@ -459,7 +462,8 @@ class Job:
                                  checkpoint, checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck,
                                  on_mismatch, command, epochs,
                                  Validation(validation, evaluate_every, evaluate, evaluate_metrics),
-                                schedule=schedule, groups=groups, clip=clip, num_workers=num_workers, shards=shards)
+                                schedule=schedule, groups=groups, clip=clip, num_workers=num_workers, shards=shards,
+                      checkpoint_every_seconds=checkpoint_every_seconds)
         self._server: "Optional[child.Server]" = None
         worker = child.channel()
         if worker is not None and self._call.is_the_jobs(worker.script):

@@ -21,9 +21,10 @@ from .validation import EVERY, Validation
 
 # What job files and the command allow (core/job/job_reader.cpp, tools/starling/main.cpp).
 _WHOLE = {"steps": (1, 2**32 - 1), "micro_batches": (1, 4096), "batch_size": (1, 65536), "workers": (1, 64),
-          "seed": (0, 2**63 - 1), "replicas": (0, 16), "checkpoint_every": (1, 2**32 - 1), "keep": (1, 1000), "lease_ms": (10, 60000),
+          "seed": (0, 2**63 - 1), "replicas": (0, 16), "checkpoint_every": (1, 2**32 - 1),
+          "checkpoint_every_seconds": (1, 1000000), "keep": (1, 1000), "lease_ms": (10, 60000),
           "threads": (1, 256), "recheck": (0, 1000000), "num_workers": (0, 256), "shards": (1, 1000000)}
-_UNSAID = ("steps", "batch_size", "num_workers", "shards")  # may be None
+_UNSAID = ("steps", "batch_size", "num_workers", "shards", "checkpoint_every_seconds")  # may be None
 _WORDS = {"isa": ("auto", "reference", "avx2", "avx512", "cuda"), "on_mismatch": ("warn", "stop")}
 _PATHS = ("out", "checkpoint")
 _METRICS_MAX, _METRIC_BYTES_MAX = 8, 64
@@ -203,6 +204,7 @@ class Options:
     clip: Optional[float] = None
     num_workers: Optional[int] = None
     shards: Optional[int] = None  # None: it has no IterableDataset
+    checkpoint_every_seconds: Optional[int] = None  # None: by steps alone
     updates: "Mapping[str, Any]" = field(default_factory=dict)  # [optimizer] of the job file, by settle()
     remarks: "Sequence[str]" = ()  # of settle(), for people
 
@@ -357,5 +359,6 @@ class Options:
             # An address is refused by the program, which has to see it as it was given.
             folder = self.checkpoint if "://" in self.checkpoint else os.path.abspath(self.checkpoint)
             sections["checkpoint"] = {"dir": folder, "every": self.checkpoint_every,
+                                      **_chosen(every_seconds=self.checkpoint_every_seconds),
                                       **({"keep": KEEP_MAX, "tended": True} if tended else {"keep": self.keep})}
         return _job_text(sections)
