@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "elastic/protocol/checkpoint_turn.h"
 
 namespace starling::elastic {
 namespace {
@@ -116,7 +117,8 @@ void Drafts::give_up(Version version, const std::string& why) {
   it->second.state = State::kGivenUp;
   it->second.shards.clear();
   if (asked_above_) asked_above_ = std::max(*asked_above_, version);  // ask for a later one
-  given_up_ = GivenUp{version, why};
+  // The one before it may become complete yet.
+  if (!why.ends_with(CheckpointTurn::kStillWriting)) given_up_ = GivenUp{version, why};
   commands_.push_back(
       Warn{"checkpoint of step " + std::to_string(version) + " is given up: " + why});
   Tidy tidy = tidy_below(0);

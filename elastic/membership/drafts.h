@@ -75,7 +75,7 @@ class Drafts {
   bool ask();
   const std::optional<Version>& asked_above() const { return asked_above_; }
   void withdraw_ask() { asked_above_.reset(); }
-  // The last that could not be completed since one was; none: there is no such.
+  // The last that could not be written since one was complete; none: there is no such.
   struct GivenUp {
     Version version = 0;
     std::string why;

@@ -6,8 +6,8 @@
 #include "core/observe/event.h"
 #include "elastic/membership/leader.h"
 
-// What admins ask of a run (docs/steer.md). The leader remembers nothing of it: an admin asks again with the mark of the
-// last answer, so a leader that comes later answers as the one before would have.
+// What admins ask of a run (docs/steer.md). An admin asks again with the mark of the last answer, so a leader that comes
+// later answers as the one before would have. The leader remembers evictions alone.
 
 namespace starling::elastic {
 

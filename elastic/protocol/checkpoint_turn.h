@@ -17,6 +17,9 @@ namespace starling::elastic {
 
 class CheckpointTurn {
  public:
+  // Why a member has no part of a version that was due.
+  static constexpr const char* kStillWriting = "the one before it is still being written";
+
   // `every`: its multiples are written, but not the last version, `steps`; 0: none is written.
   CheckpointTurn(std::uint64_t every, std::uint64_t steps) : every_(every), steps_(steps) {}
 

@@ -382,7 +382,7 @@ void Worker::pass(const StepRecord& record) {
 
 void Worker::write_checkpoint(const CheckpointTurn::Votes& votes) {
   if (checkpoint_.writing())
-    send(ShardWritten{version_, record_, {}, "the one before it is still being written"});
+    send(ShardWritten{version_, record_, {}, CheckpointTurn::kStillWriting});
   if (checkpoint_.begin(version_, votes))
     emit(WriteCheckpoint{run_->plan->id, version_, record_, owned()});
 }

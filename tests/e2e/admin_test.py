@@ -1,5 +1,6 @@
 """`starling admin`: a worker is drained or evicted, a checkpoint asked for, a run stopped; and who may not."""
 import os
+import shutil
 import signal
 import subprocess
 
@@ -35,6 +36,12 @@ def a_drained_worker_hands_over_and_is_not_begun_again(place):
     # Her own file is no list of anybody's.
     revoked = subprocess.run([STARLING, "keys", "--keys", os.path.join(keys, "admin-ann"), "--revoke", "admin-ann"], capture_output=True, text=True)
     require(revoked.returncode == 2 and "lets nobody in or out" in revoked.stderr, revoked.stderr)
+    shutil.copy(os.path.join(keys, "admin-ann"), place.path("kept"))
+    revoked = subprocess.run([STARLING, "keys", "--keys", keys, "--revoke", "admin-ann"], capture_output=True, text=True)
+    require(revoked.returncode == 0, revoked.stderr)
+    wait_until(lambda: any("admin-ann revoked" in e["text"] for e in run.events("warning")), "the coordinator shuts it out")
+    refused = admin("drain", "worker-3", run.out, "--keys", place.path("kept"), "--wait", 5, code=2)
+    require("this key is not on the coordinators' list" in refused, refused)
     require(said == "worker-2 has left\n", said)
     wait_until(lambda: not alive(process_of(run, "worker-2")), "its process ends")
     at = run.steps()

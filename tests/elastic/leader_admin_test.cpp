@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "elastic/protocol/checkpoint_turn.h"
 #include "tests/elastic/one_leader.h"
 
 namespace starling::elastic {
@@ -210,10 +211,12 @@ TEST_CASE("admin: a checkpoint that cannot be written is said, and tried no more
   progress.record.version = 24;
   one.say(1, progress);
   const auto first = one.ask(AdminAction::kCheckpoint);
-  one.say(1, ShardWritten{26, {}, {}, "no space left"});
+  one.say(1, ShardWritten{26, {}, {}, CheckpointTurn::kStillWriting});
+  CHECK(one.ask(AdminAction::kCheckpoint, {}, first.mark).state == AdminState::kUnderWay);
+  one.say(1, ShardWritten{27, {}, {}, "no space left"});
   const auto last = one.ask(AdminAction::kCheckpoint, {}, first.mark);
   CHECK(last.state == AdminState::kRefused);
-  CHECK(last.text == "the checkpoint of step 26 is given up: 1: no space left");
+  CHECK(last.text == "the checkpoint of step 27 is given up: 1: no space left");
   one.sent.clear();
   one.pass_time(1000);
   CHECK(std::ranges::none_of(one.sent, [](const leader_command::Send& send) {

@@ -30,8 +30,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kAgain{200};
 constexpr std::chrono::seconds kNobodyLeads{30};
-constexpr const char* kOver =
-    "the run is over";  // leads the answer of a coordinator whose job has ended
+// Leads the answer of a coordinator whose job has ended.
+constexpr const char* kOver = "the run is over";
 // Coordinators end with their job, so the answer that it is over may not come.
 constexpr std::chrono::seconds kEndedSilently{3};
 
@@ -145,6 +145,10 @@ class Admin {
       if (obeyed && action == AdminAction::kStop && now - heard >= kEndedSilently)
         return AdminAnswered{action, AdminState::kDone, asked.mark,
                              "the run is over: its coordinators have ended"};
+      if (now - heard >= kNobodyLeads || now >= until_) {
+        // At the end alone, as a key may have been added just now.
+        if (const std::string why = turned_away(); !why.empty()) return bad_input(why);
+      }
       if (now - heard >= kNobodyLeads) return Error(Code::kUnavailable, no_leader(kNobodyLeads));
       if (now >= until_)
         return Error(Code::kUnavailable,
@@ -155,10 +159,17 @@ class Admin {
   }
 
  private:
+  // Says why no coordinator lets this key in; empty: one does, or none can be reached.
+  std::string turned_away() const {
+    std::vector<actors::LinkState> links;
+    for (std::size_t i = 0; i < ask_.coordinators.size(); ++i) links.push_back(gateway_->link(i));
+    return actors::hopeless(links, ask_, /*settled=*/true);
+  }
+
   Admin(Clock::time_point until, std::uint32_t wait_s) : until_(until), wait_s_(wait_s) {}
 
   Clock::time_point until_;
-  actors::AskOptions ask_;  // what hopeless() wants to know
+  actors::AskOptions ask_;  // its key and the coordinators
   std::uint32_t wait_s_;
   // The gateway's thread gives answers to it, and ends before.
   std::unique_ptr<LastAnswer<AdminAnswered>> answers_ =

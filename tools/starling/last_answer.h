@@ -15,7 +15,7 @@ namespace starling::tools {
 template <class Answer>
 class LastAnswer {
  public:
-  // Must not outlive this.
+  // The handler must not outlive this object.
   actors::ArrivalHandler handler() {
     return [this](const actors::Arrival& arrival) {
       const auto* answer = std::get_if<Answer>(&arrival.body);
@@ -23,7 +23,7 @@ class LastAnswer {
       if (answer && arrival.server) last_ = *answer;
     };
   }
-  // Returns it once.
+  // Returns the last answer, once.
   std::optional<Answer> take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(last_, std::nullopt);
