@@ -25,13 +25,13 @@ run: |
   exec {{program}} worker {{options}}
 )";
 
-constexpr const char* kSkyWorkers = R"sh(#!/bin/sh
+constexpr const char* kCloudWorkers = R"sh(#!/bin/sh
 # sh workers.sh FIRST COUNT: begins so many workers, from this number on.
 cd "$(dirname "$0")" || exit
 for number in $(seq "$1" $(($1 + $2 - 1))); do
   STARLING_JOIN=$(cat "keys/worker-$number.token") || exit
   export STARLING_JOIN  # not on the command line, which others on this machine can read
-  sky jobs launch --yes --detach-run --name {{name}}-worker-$number --secret STARLING_JOIN worker.sky.yaml || exit
+  {{begin}} || exit
 done
 )sh";
 
@@ -54,16 +54,6 @@ retry:
   on_events: [no-capacity, interruption, error]
   duration: 72h
 )";
-
-constexpr const char* kDstackWorkers = R"sh(#!/bin/sh
-# sh workers.sh FIRST COUNT: begins so many workers, from this number on.
-cd "$(dirname "$0")" || exit
-for number in $(seq "$1" $(($1 + $2 - 1))); do
-  STARLING_JOIN=$(cat "keys/worker-$number.token") || exit
-  export STARLING_JOIN  # not on the command line, which others on this machine can read
-  dstack apply --yes --detach --name {{name}}-worker-$number --file worker.dstack.yml || exit
-done
-)sh";
 
 constexpr const char* kCloudReadme = R"(# The job {{name}} by {{tool}}
 
@@ -95,7 +85,7 @@ struct Tool {
   const char* name;
   const char* suffix;
   const char* worker;
-  const char* workers;
+  const char* begin;  // a command of workers.sh
   const char* gpu;    // line of resources
   const char* image;  // what stands before it
 };
@@ -123,6 +113,7 @@ Result<Launch> cloud_files(const LaunchPlan& plan, const Tool& tool) {
       {"options", worker_options(plan)},
       {"cpus", std::to_string(plan.threads ? plan.threads : 1)},
       {"gpu", plan.gpu.empty() ? "" : fill(tool.gpu, {{"gpu", yaml_word(plan.gpu)}})},
+      {"begin", fill(tool.begin, {{"name", plan.name}})},
       {"stop", std::to_string(plan.notice_s + kBeyondNoticeS)},
       {"coordinators", coordinators_to_type(plan)},
       {"workers", std::to_string(plan.workers)},
@@ -133,7 +124,7 @@ Result<Launch> cloud_files(const LaunchPlan& plan, const Tool& tool) {
       {"out", of_coordinator(plan, "out", 0)},
   };
   launch.files.push_back({std::string("worker.") + tool.suffix, fill(tool.worker, fields)});
-  launch.files.push_back({"workers.sh", fill(tool.workers, fields)});
+  launch.files.push_back({"workers.sh", fill(kCloudWorkers, fields)});
   launch.files.push_back({"README.md", fill(kCloudReadme, fields)});
   return launch;
 }
@@ -141,13 +132,17 @@ Result<Launch> cloud_files(const LaunchPlan& plan, const Tool& tool) {
 }  // namespace
 
 Result<Launch> skypilot_files(const LaunchPlan& plan) {
-  return cloud_files(plan, {"skypilot", "SkyPilot", "sky.yaml", kSky, kSkyWorkers,
+  return cloud_files(plan, {"skypilot", "SkyPilot", "sky.yaml", kSky,
+                            "sky jobs launch --yes --detach-run --name {{name}}-worker-$number "
+                            "--secret STARLING_JOIN worker.sky.yaml",
                             "  accelerators: {{gpu}}\n", "docker:"});
 }
 
 Result<Launch> dstack_files(const LaunchPlan& plan) {
   return cloud_files(
-      plan, {"dstack", "dstack", "dstack.yml", kDstack, kDstackWorkers, "  gpu: {{gpu}}\n", ""});
+      plan, {"dstack", "dstack", "dstack.yml", kDstack,
+             "dstack apply --yes --detach --name {{name}}-worker-$number --file worker.dstack.yml",
+             "  gpu: {{gpu}}\n", ""});
 }
 
 }  // namespace starling::tools
