@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "core/wire/messages.h"
 #include "tests/sim/random.h"
 #include "tests/sim/settings.h"
 
