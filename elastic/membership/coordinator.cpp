@@ -20,7 +20,7 @@ constexpr std::uint64_t kRecallTold_ms =
 // A coordinator that knows that no member has a log answers for so long: others began after it.
 constexpr std::uint64_t kNoLog_ms = 3000;
 constexpr std::size_t kAskers = 256;  // remembered
-// Without a leader for so long it is no election any more, and people are told.
+// An election is shorter than this: a coordinator that knows no leader for so long warns.
 constexpr std::uint64_t kNoLeader_ms = 10'000;
 }  // namespace
 

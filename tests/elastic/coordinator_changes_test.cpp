@@ -1,4 +1,4 @@
-// Which coordinators may take part in the group, and what other processes are told of it.
+// Which coordinators may take part in the group, and which addresses the group tells other processes.
 
 #include <doctest/doctest.h>
 
@@ -90,7 +90,7 @@ TEST_CASE("coordinator: a place that was given up is not given out again") {
   CHECK(one.ask(1, Leading::to_add(1, 50)).state == ChangeState::kRefused);
 }
 
-// Goal: a newcomer that could not use the log is told before it is in the group, and its place stays free.
+// Goal: the group refuses a newcomer that could not use the log before its place is given out.
 TEST_CASE("coordinator: one with another job file is refused, and nothing is given") {
   Leading one;
   ChangeAsked other = Leading::to_add(1, 50);

@@ -202,7 +202,7 @@ void FaultInjector::end_run() {
   world_.after(100 * kMs, [this] { end_run(); });
 }
 
-// An admin drains a worker or evicts it. No machine is taken away, and no worker is told before it is out.
+// An admin drains or evicts a worker. The worker's machine stays, and the worker hears of it when it is released.
 void FaultInjector::steer() {
   WorkerProcess* process =
       world_.worker_in(static_cast<std::uint32_t>(admin_.below(world_.slots())));

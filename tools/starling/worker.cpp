@@ -335,8 +335,8 @@ int work(const Life& life, ServiceManager& manager, actors::SharedLife& shared) 
   }
   shared.over = over.told || handed_over;
   status = finish(life, *setup.value(), over, times, status);
-  // Slurm, Kubernetes and systemd are to start another one in the place of a machine that goes. A job that is done needs
-  // none, nor does an admin who has this worker drained.
+  // 143 has Slurm, Kubernetes and systemd start another worker, as this one's machine goes. A worker that an admin has
+  // drained, and that announced no leave itself, ends with 0: nothing is to take its place.
   if (handed_over && over.left) status = kExitTerminated;
   // A reader of the job's model must find no other one under its name.
   if (status == 2 || status == actors::kNotHereStatus)
