@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -79,11 +80,11 @@ void Leader::take_out(const std::string& by, const AdminAsked& asked, AdminAnswe
   const bool fresh = asked.mark == 0;
   // Of two lives of one name the one in the last plan is meant.
   const Member* member = nullptr;
-  std::string names;
+  std::set<std::string> names;  // sorted: members are in the order in which they joined
   for (const Member* m : roster_.running_members()) {
     const bool meant = m->name == asked.worker && (fresh || m->who.nonce == Nonce(asked.mark));
     if (meant && !member) member = m;
-    names += (names.empty() ? "" : ", ") + m->name;
+    names.insert(m->name);
   }
   const Group::Worker* worker = member ? group_.find(member->who) : nullptr;
   const Incarnation life = member ? member->who : Incarnation{0, Nonce(asked.mark)};
@@ -99,8 +100,10 @@ void Leader::take_out(const std::string& by, const AdminAsked& asked, AdminAnswe
       return;
     }
     if (names.empty()) return refuse("no epoch runs, and no worker is in one");
+    std::string listed;
+    for (const std::string& name : names) listed += (listed.empty() ? "" : ", ") + name;
     return refuse("no worker named \"" + asked.worker +
-                  "\" is in the epoch that runs; its members are " + names);
+                  "\" is in the epoch that runs; its members are " + listed);
   }
   const auto stays = [&](const Member& m) {
     const auto* other = group_.find(m.who);

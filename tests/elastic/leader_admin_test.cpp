@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "elastic/protocol/checkpoint_turn.h"
@@ -14,7 +16,9 @@ namespace {
 
 // Workers 1, 2, 3 who hold everything, of a job with checkpoints if `every` is not 0.
 struct Steered : OneLeader {
-  explicit Steered(std::uint64_t every = 0) : checkpoint_every(every) {
+  explicit Steered(std::uint64_t every = 0, std::map<std::uint64_t, std::string> named = {})
+      : checkpoint_every(every) {
+    names = std::move(named);
     start(1);
     begin(21);
   }
@@ -140,6 +144,9 @@ TEST_CASE("admin: what would lose state, or is of nobody, is refused and changes
   const auto nobody = one.ask(AdminAction::kDrain, "7");
   CHECK(nobody.state == AdminState::kRefused);
   CHECK(nobody.text == "no worker named \"7\" is in the epoch that runs; its members are 1, 2, 3");
+  Steered joined_late(0, {{1, "z"}});
+  CHECK(joined_late.ask(AdminAction::kDrain, "7").text ==
+        "no worker named \"7\" is in the epoch that runs; its members are 2, 3, z");
   for (const char* name : {"1", "2"}) one.ask(AdminAction::kDrain, name);
   one.commit();
   one.told.clear();

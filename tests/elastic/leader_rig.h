@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,7 +36,10 @@ struct LeaderRig {
   }
   void say(std::uint64_t nonce, Message body) {
     const auto* worker = group.find({nonce, Nonce(nonce)});
-    const std::string name = worker ? worker->join.name : std::to_string(nonce);
+    const bool named = names.contains(nonce);
+    const std::string name = named    ? names.at(nonce)
+                             : worker ? worker->join.name
+                                      : std::to_string(nonce);
     on(leader_event::Said{{nonce, Nonce(nonce)}, name, std::move(body)});
   }
   void ask_to_join(std::uint64_t nonce) {
@@ -91,8 +95,9 @@ struct LeaderRig {
     return nullptr;
   }
 
-  std::string fingerprint_text;  // of workers that join from now on
-  Digest data{8, 8};             // of workers that join from now on; zeros: not read yet
+  std::map<std::uint64_t, std::string> names;  // in keys, by nonce; others are named by their nonce
+  std::string fingerprint_text;                // of workers that join from now on
+  Digest data{8, 8};  // of workers that join from now on; zeros: not read yet
   Group group;
   std::uint64_t now = 1;
   std::optional<Leader> leader;
