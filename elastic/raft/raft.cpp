@@ -16,6 +16,7 @@ namespace {
 
 // No honest member counts so far, and sums below cannot wrap.
 constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
+constexpr std::uint64_t kLearnerWaits = 3;  // times as long as a voter, without a leader
 
 bool is_request(RaftKind kind) {
   return kind == RaftKind::kPreVote || kind == RaftKind::kVote || kind == RaftKind::kAppend ||
@@ -96,15 +97,17 @@ std::uint64_t Raft::next_deadline() const {
 void Raft::reset_election_timer() {
   // The member's number is mixed in: equal seeds must not mean equal timeouts.
   const auto draw = mix64(mix64(config_.seed, config_.self), draws_++) % patience_ms();
-  election_at_ms_ = now_ms_ + patience_ms() + draw;
+  // Voters come first: a learner is needed only if its log is ahead of theirs.
+  const std::uint64_t times = votes() ? 1 : kLearnerWaits;
+  election_at_ms_ = now_ms_ + times * patience_ms() + draw;
 }
 
 // ---- Election ---------------------------------------------------------------------------------
 
 // Asks whether a vote would be won; changes neither term nor vote (pre-vote).
 void Raft::campaign() {
-  const bool own_vote = votes() && !removed_ && last_position() >= hard_.floor;
-  if (!own_vote) return reset_election_timer();
+  const bool may_stand = is_member(config_.self) && !removed_ && last_position() >= hard_.floor;
+  if (!may_stand) return reset_election_timer();
   if (has(RaftBug::kRemovedStands)) return stand();
   role_ = RaftRole::kPreCandidate;
   lose_leader();
@@ -421,7 +424,7 @@ void Raft::check_invariants() const {
   STARLING_CHECK(!hard_.lost || (role_ == RaftRole::kFollower && last_index() == 0));
   if (role_ == RaftRole::kLeader) {
     STARLING_CHECK(leader_ == config_.self && hard_.vote == config_.self);
-    STARLING_CHECK(last_index() >= own_first_ && votes());
+    STARLING_CHECK(last_index() >= own_first_ && is_member(config_.self));
     for (const auto& [place, peer] : peers_)
       STARLING_CHECK(is_member(place) && peer.match < peer.next && peer.next <= last_index() + 1);
     for_others([&](std::uint32_t place) { STARLING_CHECK(peers_.contains(place)); });

@@ -12,7 +12,8 @@
 // A member goes by the newest such entry of its log, committed or not. A leader appends one only when the one before
 // is committed, and an entry of its own term is: so the voters of two groups that may both decide differ by one, and any
 // majority of the one meets any of the other. A change has three steps:
-//   a new member is a learner first: it is sent the log, and has no vote;
+//   a new member is a learner first: it is sent the log, and its vote and copies do not count. It may stand: where
+//     voters are lost its log may be ahead of those that are left, which then vote for nobody else;
 //   it becomes a voter when its log reaches what is committed;
 //   then the leaving one is taken out. A leader that is to leave hands over first: another one does it.
 
@@ -98,6 +99,8 @@ Result<> Raft::propose_change(const RaftChange& change) {
     }
   }
   if (next == members_) return ok();
+  if (members_.learner == config_.self)
+    return Error(Code::kUnavailable, name(config_.self) + " is being added");
   if (next.leaving && next.voters.size() == 1 && !next.learner)
     return Error(Code::kBadInput, name(*next.leaving) + " is the only coordinator of the group");
   if (!may_change()) return Error(Code::kUnavailable, "another change is under way");
@@ -124,7 +127,8 @@ void Raft::review_change() {
   if (may_change()) {
     RaftMembers next = members_;
     if (next.learner) {
-      const bool has_the_log = peers_.at(*next.learner).match >= std::max(commit_, members_index_);
+      const bool has_the_log = next.learner == config_.self ||  // leads, so it has
+                               peers_.at(*next.learner).match >= std::max(commit_, members_index_);
       if (has_the_log || has(RaftBug::kVotesUnread)) {
         next.voters.insert(std::upper_bound(next.voters.begin(), next.voters.end(), *next.learner),
                            *next.learner);

@@ -106,6 +106,54 @@ TEST_CASE("raft: an added member does not count before it has the log") {
   }
 }
 
+// Goal: what a lost leader has sent to a learner alone keeps nobody from leading.
+TEST_CASE("raft: a learner that is ahead of all voters that are left leads, and votes then") {
+  // Of five, 1 and 4 are lost. 2 has an entry by which 5 votes, of term 2; 4 led in term 3, and its entry reached 5
+  // alone. 2 needs four votes of six, and 5 votes for no log without term 3; 0 and 3 need 2, whose log is longer.
+  const RaftEntry begun{1, 1, {}, RaftMembers{{0, 1, 2, 3, 4}, 5, {}, 6}};
+  const RaftEntry votes = change_to(2, 2, {0, 1, 2, 3, 4, 5}, 6);
+  const RaftEntry ahead{2, 3, Bytes{3}, {}};
+  RaftGroup group(6);
+  group.members.clear();
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    std::vector<RaftEntry> log{begun};
+    if (i == 2) log.push_back(votes);
+    if (i == 5) log.push_back(ahead);
+    group.members.emplace_back(config(i, 5), HardState{3, {}}, std::move(log));
+  }
+  group.cut = [](const RaftMessage& m) {
+    return m.from == 1 || m.from == 4 || m.to == 1 || m.to == 4;
+  };
+  group.run(100 * kT);
+  REQUIRE(group.leader());
+  CHECK(leader_in(group).members().voters == Places{0, 1, 2, 3, 4, 5});
+  CHECK(leader_in(group).members_settled());
+  for (const std::uint32_t i : {0, 2, 3, 5}) {
+    CHECK(group.members[i].commit_index() == leader_in(group).last_index());
+    CHECK(group.members[i].log()[1] == ahead);
+  }
+}
+
+// Goal: voters come first.
+TEST_CASE("raft: a learner leaves it to the voters to elect one of them") {
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    RaftGroup group = group_with_spares(3, 1);
+    group.run(i * 7);
+    CHECK(leader_in(group).propose_change({3, {}}));
+    const auto index = leader_in(group).last_index();
+    // The leader is not told that it has the entry, so it stays a learner.
+    group.cut = [](const RaftMessage& m) {
+      return m.from == 3 && m.kind == RaftKind::kAppendReply && m.granted;
+    };
+    group.run(kT);
+    REQUIRE(group.members[3].last_index() == index);
+    group.isolate(*group.leader());
+    group.run(10 * kT);
+    REQUIRE(group.leader());
+    CHECK(*group.leader() != 3);
+  }
+}
+
 // Goal: the state of the group comes with its members.
 TEST_CASE("raft: a member that is added late gets the group with the snapshot") {
   RaftGroup group = group_with_spares(3, 2);
