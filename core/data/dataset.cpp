@@ -1,8 +1,6 @@
 #include "core/data/dataset.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -14,14 +12,10 @@
 #include "core/data/classified.h"
 #include "core/data/own_dataset.h"
 #include "core/data/permutation.h"
+#include "core/data/token_file.h"
 
 namespace starling {
 namespace {
-
-constexpr std::uint32_t kLlmcMagic = 20240520;    // uint16 tokens, version 1
-constexpr std::uint32_t kLlama3Magic = 20240801;  // uint32 tokens
-constexpr std::uint32_t kEvaluationMagic = 20240522;
-constexpr std::size_t kLlmcHeader = 1024;  // 256 int32
 
 // Sequences of `context` tokens and one more for the last target.
 Result<std::uint64_t> sequences_in(std::uint64_t tokens, std::uint64_t context, const char* unit,
@@ -136,102 +130,53 @@ class TextDataset : public MappedDataset {
   std::size_t context_ = 0;
 };
 
-std::uint16_t token_at(ByteView tokens, std::uint64_t i) {
-  std::uint16_t token;
-  std::memcpy(&token, tokens.data() + i * 2, 2);
-  return token;
-}
-
-// Numbers of 32 or 64 bits, read as 16-bit tokens, have their upper halves at every second place: 0,
-// or hardly more where the others are as large as tokens get.
-Result<> check_width(ByteView file, const std::string& path) {
-  constexpr std::uint64_t kEnough = 16;  // of fewer nothing can be said
-  constexpr std::uint16_t kUpper = 16, kLower = 4096;
-  std::array<std::uint16_t, 2> largest{};
-  const std::uint64_t count = file.size() / 2;
-  for (std::uint64_t i = 0; i < count; ++i)
-    largest[i % 2] = std::max(largest[i % 2], token_at(file, i));
-  const auto [lower, upper] = std::minmax(largest[0], largest[1]);
-  const bool wide = (lower == 0 && upper != 0) || (lower < kUpper && upper >= kLower);
-  if (count < kEnough || !wide) return ok();
-  return bad_data("every second 16-bit number is " +
-                      (lower == 0 ? std::string("0") : "below " + std::to_string(kUpper)) +
-                      ", as in a file of 32-bit or 64-bit numbers; expected tokens of 16 bits "
-                      "(numpy: tokens.astype(\"uint16\").tofile(..))",
-                  path);
-}
-
-// The tokens of a file: what follows llm.c's header, or everything.
-Result<ByteView> token_bytes(ByteView file, const std::string& path) {
-  std::array<std::uint32_t, 3> header{};
-  if (file.size() >= sizeof header) std::memcpy(header.data(), file.data(), sizeof header);
-  const auto [magic, version, count] = header;
-  if (magic == kLlama3Magic)
-    return bad_data("has 32-bit tokens (llm.c magic 20240801), expected GPT-2's 16-bit ones", path);
-  if (magic == kEvaluationMagic)
-    return bad_data("is an evaluation file (llm.c magic 20240522), expected tokens", path);
-  if (magic != kLlmcMagic) {
-    if (file.size() % 2 != 0)
-      return bad_data(
-          "must have an even number of bytes (uint16 tokens), has " + std::to_string(file.size()),
-          path);
-    STARLING_TRY(check_width(file, path));
-    return file;
-  }
-  if (version != 1)
-    return bad_data("llm.c version must be 1, is " + std::to_string(version) + " at byte 4", path);
-  const std::uint64_t wanted = kLlmcHeader + std::uint64_t{count} * 2;
-  if (count == 0 || count > 0x7fff'ffff || file.size() != wanted)
-    return bad_data("header says " + std::to_string(count) + " tokens at byte 8 (" +
-                        std::to_string(wanted) + " bytes), file has " +
-                        std::to_string(file.size()) + " bytes",
-                    path);
-  return file.subspan(kLlmcHeader);
-}
-
-// An embedding has a row for each token of the vocabulary and no more.
-Result<> check_vocabulary(ByteView tokens, std::int64_t vocabulary, const std::string& path) {
-  for (std::uint64_t i = 0; i < tokens.size() / 2; ++i) {
-    const auto token = token_at(tokens, i);
-    if (token >= vocabulary)
-      return bad_data("tokens must be below the vocabulary's " + std::to_string(vocabulary) +
-                          ", token " + std::to_string(i) + " is " + std::to_string(token),
-                      path);
-  }
-  return ok();
-}
-
 class TokenDataset : public MappedDataset {
  public:
   static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const ModelInput& input) {
     std::unique_ptr<TokenDataset> set(new TokenDataset);
-    // Headers are no data: the same tokens in any form, in one file or many, are the same data.
+    std::string first;
+    // Headers are no data: the same tokens with and without one, in one file or many, are the same data.
     const auto payload = [&](ByteView file, const std::string& path) -> Result<ByteView> {
-      STARLING_TRY(tokens, token_bytes(file, path));
-      STARLING_TRY(check_vocabulary(tokens, input.vocabulary, path));
-      return tokens;
+      STARLING_TRY(found, parse_token_file(file, path));
+      STARLING_TRY(check_vocabulary(found, input.vocabulary, path));
+      if (first.empty()) {
+        first = path;
+        set->width_ = found.width;
+      } else if (found.width != set->width_) {
+        return bad_data("has tokens of " + bits(found.width) + ", expected " + bits(set->width_) +
+                            " as in " + first,
+                        path);
+      }
+      return found.tokens;
     };
     // A folder's files count only if they say that they are tokens: any file could be raw ones.
     const auto extensions =
         spec.extensions.empty() ? std::vector<std::string>{".bin"} : spec.extensions;
     STARLING_TRY(source, BytesSource::open(spec.path, extensions, payload));
-    STARLING_TRY(samples, sequences_in(source->size() / 2, input.positions, "tokens", spec.path));
+    STARLING_TRY(samples, sequences_in(source->size() / bytes_of(set->width_), input.positions,
+                                       "tokens", spec.path));
     set->context_ = input.positions;
     STARLING_TRY(set->take(std::move(source), samples, spec.path));
     return std::unique_ptr<Dataset>(std::move(set));
   }
 
  private:
+  static std::string bits(TokenWidth width) {
+    return std::to_string(8 * bytes_of(width)) + " bits";
+  }
   Result<> append(std::uint64_t i, Batch& batch) const override {
-    return copy(i * context_ * 2, (context_ + 1) * 2, batch, [&](ByteView tokens) {
+    const std::size_t bytes = bytes_of(width_);
+    return copy(i * context_ * bytes, (context_ + 1) * bytes, batch, [&](ByteView tokens) {
+      const TokenFile sample{tokens, width_};
       for (std::size_t t = 0; t < context_; ++t) {
-        batch.tokens.push_back(token_at(tokens, t));
-        batch.targets.push_back(token_at(tokens, t + 1));
+        batch.tokens.push_back(static_cast<std::int32_t>(sample[t]));
+        batch.targets.push_back(static_cast<std::int32_t>(sample[t + 1]));
       }
     });
   }
 
   std::size_t context_ = 0;
+  TokenWidth width_ = TokenWidth::k16;
 };
 
 // x and y lie in memory, so a file that changes later changes nothing.

@@ -52,7 +52,7 @@ struct OptimizerSpec {
 
 enum class DataKind : std::uint8_t {
   kText = 1,    // bytes of a file or of the files of a folder, in the order of their names
-  kTokens,      // GPT-2 token files (.bin, uint16)
+  kTokens,      // token files (core/data/token_file.h)
   kClassified,  // samples for a classifier: a safetensors file with x [n, in] f32 and y [n] i32
 };
 

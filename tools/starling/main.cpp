@@ -18,6 +18,7 @@
 #include "tools/starling/options.h"
 #include "tools/starling/resume.h"
 #include "tools/starling/script_jobs.h"
+#include "tools/starling/tokenize.h"
 
 namespace {
 
@@ -78,6 +79,7 @@ int command(int argc, char** argv, const Registry& registry) {
   KeysCommand keys_options;
   CheckCommand check_options;
   ExportCommand export_options;
+  TokenizeCommand tokenize_options;
   AuditCommand audit_options;
   StatusCommand status_options;
   AdminCommand admin_options;
@@ -95,6 +97,7 @@ int command(int argc, char** argv, const Registry& registry) {
   add_launch(app, launch_options);
   add_keys(app, keys_options);
   add_check(app, check_options);
+  add_tokenize(app, tokenize_options);
   add_export(app, export_options);
   add_audit(app, audit_options);
   subcommand(app, "version", "Version, compiler, libraries, instruction set.", "starling version");
@@ -130,6 +133,7 @@ int command(int argc, char** argv, const Registry& registry) {
   if (chosen == "keys") return tools::keys(keys_options);
   if (chosen == "check") return tools::check(check_options);
   if (chosen == "export") return tools::export_model(export_options);
+  if (chosen == "tokenize") return tools::tokenize(tokenize_options);
   if (chosen == "audit") return tools::audit(audit_options);
   if (chosen == "status") return tools::status(status_options);
   if (chosen == "diagnose") return tools::diagnose(diagnose_options);

@@ -11,6 +11,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
 find_package(OpenSSL 3.0 REQUIRED)
 find_package(CURL 7.85 REQUIRED)  # its headers: core/formats/s3 opens the library at run time

@@ -1,0 +1,107 @@
+#include "core/text/documents.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "core/base/data_files.h"
+#include "core/base/file_system.h"
+#include "core/text/json.h"
+
+namespace starling {
+namespace {
+
+bool has_lines(const std::string& path) {
+  return path.ends_with(".jsonl") || path.ends_with(".ndjson");
+}
+
+// Line `line` of `file` up to its end, which is left out. False: there is none. Errors: kBadInput  longer
+// than kLineMax.
+Result<bool> read_line(std::ifstream& file, std::string& line) {
+  line.clear();
+  std::streambuf& bytes = *file.rdbuf();
+  constexpr auto kEnd = std::ifstream::traits_type::eof();
+  for (auto c = bytes.sbumpc(); c != kEnd; c = bytes.sbumpc()) {
+    if (c == '\n') return true;
+    if (line.size() == Documents::kLineMax)
+      return bad_input("is longer than " + std::to_string(Documents::kLineMax) + " bytes");
+    line += static_cast<char>(c);
+  }
+  return !line.empty();
+}
+
+Result<std::string> text_of_line(std::string_view line, const std::string& field) {
+  if (line.starts_with("\xef\xbb\xbf")) return bad_input("begins with a byte order mark");
+  STARLING_TRY(json, parse_json(line, 64));
+  if (!json.is_object()) return bad_input("is no object, expected {\"" + field + "\": \"..\"}");
+  const auto text = json.find(field);
+  if (text == json.end()) return bad_input("has no \"" + field + "\"");
+  if (!text->is_string()) return bad_input("has no text in \"" + field + "\"");
+  return std::move(text->get_ref<std::string&>());
+}
+
+}  // namespace
+
+Result<std::vector<Document>> Documents::next(std::uint64_t bytes) {
+  std::vector<Document> documents;
+  for (taken_ = 0; taken_ < bytes && file_ < files_.size();) {
+    if (has_lines(files_[file_])) {
+      STARLING_TRY(take_line(documents));
+    } else {
+      STARLING_TRY(take_file(documents));
+    }
+  }
+  return documents;
+}
+
+Result<> Documents::take_file(std::vector<Document>& documents) {
+  const std::string& path = files_[file_++];
+  STARLING_TRY(is_file(path, "a text"));
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  if (error) return bad_data(error.message(), path);
+  if (size > kFileMax)
+    return bad_data("has " + std::to_string(size) + " bytes, expected at most " +
+                        std::to_string(kFileMax) + " of one document",
+                    path);
+  std::ifstream file(path, std::ios::binary);
+  std::string text(size, '\0');
+  if (!file || !file.read(text.data(), static_cast<std::streamsize>(size)))
+    return bad_data(file.is_open() ? "became shorter while it was read" : std::strerror(errno),
+                    path);
+  if (text.empty()) return ok();
+  taken_ += size;
+  documents.push_back({std::move(text), path});
+  return ok();
+}
+
+Result<> Documents::take_line(std::vector<Document>& documents) {
+  const std::string& path = files_[file_];
+  if (!lines_.is_open()) {
+    STARLING_TRY(is_file(path, "a file of JSON lines"));
+    lines_.open(path, std::ios::binary);
+    if (!lines_) return bad_data(std::strerror(errno), path);
+    line_ = 0;
+  }
+  ++line_;
+  const std::string place = path + ", line " + std::to_string(line_);
+  std::string line;
+  auto there = read_line(lines_, line);
+  if (!there) return std::move(there).error().in(place);
+  if (!there.value()) {
+    lines_.close();
+    ++file_;
+    return ok();
+  }
+  if (line.ends_with('\r')) line.pop_back();
+  if (line.empty()) return ok();
+  auto text = text_of_line(line, field_);
+  if (!text) return std::move(text).error().in(place);
+  if (text.value().empty()) return ok();
+  taken_ += line.size();
+  documents.push_back({std::move(text).value(), place});
+  return ok();
+}
+
+}  // namespace starling

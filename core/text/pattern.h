@@ -1,0 +1,64 @@
+#pragma once
+// A Pattern is a regular expression over UTF-8, as tokenizer files have them.
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+
+struct pcre2_real_code_8;
+struct pcre2_real_match_data_8;
+
+namespace starling {
+
+// PCRE2 runs it. What the expressions of tokenizers write alike and PCRE2 means otherwise is put into
+// words that mean the same to both: \s and \S are Unicode's White_Space, \d is \p{Nd}. Classes follow
+// PCRE2's version of Unicode (14 in Debian 12).
+// Threads: const functions from any thread, each with a Scan of its own.
+class Pattern {
+ public:
+  // Errors: kBadInput  no expression, or one with an escape that is not among those of tokenizers
+  //                    (\s \S \d \p \P \r \n \t \f \v, and signs), or longer than 4096 bytes.
+  static Result<Pattern> compile(std::string_view expression);
+  // Finds each of these texts as it stands; of two that begin at one place the longer.
+  static Result<Pattern> any_of(std::vector<std::string> texts);
+  // The version of Unicode that classes follow: "14.0.0".
+  static std::string unicode();
+
+  struct Match {
+    std::size_t begin, end;  // bytes
+  };
+
+  // A Scan is what one thread needs to search.
+  class Scan {
+   public:
+    explicit Scan(const Pattern& pattern);
+    // The first match that begins at `from` or later and is not empty. `text` is valid UTF-8 and
+    // `from` the first byte of a character. Errors: kBadInput  the expression takes too long here.
+    Result<std::optional<Match>> next(std::string_view text, std::size_t from);
+
+   private:
+    struct Free {
+      void operator()(pcre2_real_match_data_8* data) const;
+    };
+    const pcre2_real_code_8* code_;
+    std::unique_ptr<pcre2_real_match_data_8, Free> data_;
+  };
+
+ private:
+  struct Free {
+    void operator()(pcre2_real_code_8* code) const;
+  };
+  static Result<Pattern> compile_words(const std::string& words);
+  std::unique_ptr<pcre2_real_code_8, Free> code_;
+};
+
+// The first byte of `text` that is not UTF-8 (no surrogates, nothing above U+10FFFF, no longer form than
+// needed); nothing if all is.
+std::optional<std::size_t> not_utf8(std::string_view text);
+
+}  // namespace starling

@@ -1,0 +1,129 @@
+"""`starling tokenize`: texts become token files, on which a job trains; what goes wrong is one line and leaves nothing."""
+import json
+import os
+import signal
+import struct
+import subprocess
+import time
+
+from harness import PATIENCE, STARLING, main, require
+
+BPE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "bpe")
+GPT2 = os.path.join(BPE, "gpt2.json")
+
+
+def tokenize(*words, **more):
+    done = subprocess.run([STARLING, "tokenize", *words], capture_output=True, text=True, timeout=PATIENCE, **more)
+    return done.returncode, done.stdout, done.stderr
+
+
+def refused(place, expected, *words, **more):
+    code, out, err = tokenize(*words, "--out", place.path("refused"), **more)
+    require(code == 2 and not out and len(err.splitlines()) == 1 and expected in err, f"{words}: {code} {out!r} {err!r}")
+    left = [name for name in os.listdir(place.folder) if name.startswith("refused")]
+    require(not left, f"{words} leave {left}")
+
+
+def written(place, name, content):
+    path = place.path(name)
+    with open(path, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def tokens_in(folder):
+    all_tokens = []
+    for name in sorted(name for name in os.listdir(folder) if name.endswith(".bin")):
+        with open(os.path.join(folder, name), "rb") as file:
+            data = file.read()
+        magic, version, count = struct.unpack_from("<3i", data)
+        require((magic, version) in ((20240520, 1), (20240801, 7)), f"{name}: {magic}, {version}")
+        all_tokens += struct.unpack_from(f"<{count}{'H' if magic == 20240520 else 'I'}", data, 1024)
+    return all_tokens
+
+
+def cases():
+    with open(os.path.join(BPE, "cases.json")) as file:
+        return json.load(file)["gpt2"]
+
+
+def texts_become_the_tokens_of_the_reference(place):
+    """Each document is followed by the token of an end; many threads, small files and one of each are the same tokens."""
+    lines = written(place, "a.jsonl", "".join(json.dumps({"body": text}) + "\n" for text, _, _ in cases()))
+    whole = written(place, "b.txt", cases()[1][0])
+    wanted = [token for _, plain, _ in cases() + [cases()[1]] for token in [*plain, 0]]  # 0: <|endoftext|>
+    for number, more in enumerate(([], ["--threads", "3", "--tokens-per-file", "100"], ["--threads", "1"])):
+        out = place.path(f"out-{number}")
+        code, said, err = tokenize(lines, whole, "--field", "body", "--tokenizer", GPT2, "--out", out, *more)
+        require(code == 0 and not err and "vocabulary = 400" in said, f"{code} {said} {err}")
+        require(tokens_in(out) == wanted, f"{more}: other tokens")
+        with open(os.path.join(out, "tokens.json")) as file:
+            about = json.load(file)
+        require((about["tokens"], about["documents"], about["end"]) == (len(wanted), len(cases()) + 1, 0), str(about))
+        with open(os.path.join(out, "tokenizer.json")) as copied, open(GPT2) as read:
+            require(copied.read() == read.read(), "the tokenizer is another one")
+    marks = [token for _, _, marked in cases() for token in marked]
+    code, said, err = tokenize(lines, "--field", "body", "--tokenizer", GPT2, "--out", place.path("marks"), "--marks", "--end", "none")
+    require(code == 0 and tokens_in(place.path("marks")) == marks, f"{code} {said} {err}")
+
+
+def a_job_trains_on_what_was_made(place):
+    text = written(place, "text.txt", "".join(text for text, _, _ in cases()) * 20)
+    out = place.path("tokens")
+    code, said, err = tokenize(text, "--tokenizer", GPT2, "--out", out)
+    require(code == 0, f"{code} {said} {err}")
+    with open(place.job(steps=10)) as file:
+        job = file.read()
+    before = job
+    job = job.replace("vocabulary = 256", "vocabulary = 400").split("[data]")[0] + f'[data]\nkind = "tokens"\npath = "{out}"\n'
+    require(job != before and "vocabulary = 400" in job, job)
+    run = place.quiet(written(place, "tokens.toml", job))
+    require(os.path.exists(os.path.join(run.out, "model.safetensors")), "no model")
+
+
+def what_goes_wrong_is_one_line_and_leaves_nothing(place):
+    text = written(place, "text.txt", "some text")
+    with open(GPT2) as file:
+        tokenizer = json.load(file)
+    tokenizer["added_tokens"] = []
+    tokenizer["model"]["vocab"]["<end>"] = tokenizer["model"]["vocab"].pop("<|endoftext|>")
+    without_end = written(place, "without_end.json", json.dumps(tokenizer))
+    good = ["--tokenizer", GPT2]
+    refused(place, "No such file or directory; reading data", place.path("none.txt"), *good)
+    refused(place, "is not UTF-8 at byte 2", written(place, "latin.txt", b"ab\xe4bc"), *good)
+    refused(place, "no text is there", written(place, "empty.txt", ""), *good)
+    refused(place, "no.jsonl, line 2", written(place, "no.jsonl", '{"text":"a"}\n{"txt":"b"}\n'), *good)
+    refused(place, "path of this machine", "s3://bucket/texts", *good)
+    refused(place, "no such file", text, "--tokenizer", place.path("none"))
+    refused(place, "has no tokenizer.json", text, "--tokenizer", place.folder)
+    refused(place, "not JSON", text, "--tokenizer", text)
+    refused(place, "--end says which token it is", text, "--tokenizer", without_end)
+    refused(place, "the tokenizer has no token <|eos|>", text, *good, "--end", "<|eos|>")
+    refused(place, "tokens-per-file", text, *good, "--tokens-per-file", "0")
+    out = place.path("there")
+    os.mkdir(out)
+    code, _, err = tokenize(text, *good, "--out", out)
+    require(code == 2 and "is there already, expected a new folder" in err and not os.listdir(out), err)
+    code, _, err = tokenize(text, *good, "--out", "/proc/none")
+    require(code == 2 and "cannot make /proc/none" in err, err)
+
+
+def one_that_is_ended_leaves_nothing(place):
+    text = written(place, "large.txt", ("".join(text for text, _, _ in cases()) + "\n") * 2000)
+    for end in (signal.SIGTERM, signal.SIGINT):
+        out = place.path("ended")
+        running = subprocess.Popen([STARLING, "tokenize", *[text] * 200, "--tokenizer", GPT2, "--out", out],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        until = time.monotonic() + PATIENCE
+        while not any(name.startswith("ended.part") for name in os.listdir(place.folder)):
+            require(running.poll() is None and time.monotonic() < until, "it has begun nothing")
+            time.sleep(0.01)
+        running.send_signal(end)
+        said = running.communicate(timeout=PATIENCE)
+        require(running.returncode == 128 + end, f"{running.returncode} {said}")
+        left = [name for name in os.listdir(place.folder) if name.startswith("ended")]
+        require(not left, f"left: {left}")
+
+
+main(texts_become_the_tokens_of_the_reference, a_job_trains_on_what_was_made,
+     what_goes_wrong_is_one_line_and_leaves_nothing, one_that_is_ended_leaves_nothing)

@@ -1,0 +1,300 @@
+#include "tools/starling/tokenize.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/base/data_files.h"
+#include "core/data/token_file.h"
+#include "core/text/documents.h"
+#include "core/text/tokenizer.h"
+#include "tools/processes/signals.h"
+#include "tools/starling/exit.h"
+
+namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kAtOnce = 32u << 20;  // bytes of the documents that are in memory
+
+// A folder that gets its name when it is whole. Else nothing of it stays.
+class NewFolder {
+ public:
+  explicit NewFolder(const std::string& path)
+      : path_(path), part_(path + ".part-" + std::to_string(::getpid())) {}
+  ~NewFolder() {
+    std::error_code error;
+    if (!part_.empty()) fs::remove_all(part_, error);
+  }
+  const std::string& part() const { return part_; }
+  Result<> begin() const {
+    std::error_code error;
+    if (fs::exists(path_, error))
+      return bad_input(path_ + " is there already, expected a new folder");
+    fs::create_directories(part_, error);
+    if (error) return bad_input("cannot make " + path_ + ": " + error.message());
+    return ok();
+  }
+  Result<> finish() {
+    std::error_code error;
+    fs::rename(part_, path_, error);
+    if (error) return bad_input("cannot make " + path_ + ": " + error.message());
+    part_.clear();
+    return ok();
+  }
+
+ private:
+  std::string path_, part_;
+};
+
+struct Encoded {
+  std::vector<std::uint32_t> tokens;
+  std::optional<Error> error;
+  bool unknown = false;  // has characters that this version of Unicode does not have
+};
+
+// Encodes the documents of each batch on all threads, in the order of the documents.
+class Encoding {
+ public:
+  Encoding(const Tokenizer& tokenizer, Marks marks, std::uint32_t threads)
+      : unassigned_(Pattern::compile("\\p{Cn}").value()) {
+    for (std::uint32_t i = 0; i < threads; ++i)
+      lanes_.push_back(std::make_unique<Lane>(tokenizer, marks, unassigned_));
+  }
+
+  std::vector<Encoded> operator()(const std::vector<Document>& documents) {
+    std::vector<Encoded> all(documents.size());
+    std::atomic<std::size_t> next = 0;
+    const auto work = [&](Lane& lane) {
+      for (std::size_t i = next++; i < documents.size(); i = next++) lane(documents[i], all[i]);
+    };
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 1; i < std::min(lanes_.size(), documents.size()); ++i)
+      threads.emplace_back([&, i] { work(*lanes_[i]); });
+    work(*lanes_[0]);
+    threads.clear();
+    return all;
+  }
+
+ private:
+  struct Lane {
+    Encoder encoder;
+    Pattern::Scan unassigned;
+    Lane(const Tokenizer& tokenizer, Marks marks, const Pattern& pattern)
+        : encoder(tokenizer, marks), unassigned(pattern) {}
+    void operator()(const Document& document, Encoded& encoded) {
+      if (auto done = encoder.encode(document.text, encoded.tokens); !done) {
+        encoded.error = std::move(done).error().in(document.place);
+        return;
+      }
+      const auto found = unassigned.next(document.text, 0);
+      encoded.unknown = found && found.value();
+    }
+  };
+
+  Pattern unassigned_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+// The token that a document ends with: as it was said, or the tokenizer's own.
+Result<std::optional<std::uint32_t>> mark(const Tokenizer& tokenizer, const std::string& name) {
+  if (name == "none") return std::optional<std::uint32_t>();
+  const auto token = tokenizer.find(name);
+  if (!token) return bad_input("the tokenizer has no token " + name);
+  return token;
+}
+
+Result<std::optional<std::uint32_t>> end_of_document(const Tokenizer& tokenizer,
+                                                     const std::optional<std::string>& said) {
+  if (said) return mark(tokenizer, *said);
+  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>"})
+    if (const auto token = tokenizer.find(name)) return token;
+  return bad_input(
+      "the tokenizer has no <|endoftext|>, <|end_of_text|> or </s> for the end of a document; "
+      "--end says "
+      "which token it is, or none");
+}
+
+std::string millions(std::uint64_t count) {
+  char text[32];
+  if (count < 1'000'000) return std::to_string(count);
+  std::snprintf(text, sizeof text, "%.1f million", static_cast<double>(count) / 1e6);
+  return text;
+}
+
+struct Counts {
+  std::uint64_t documents = 0, bytes = 0, unknown = 0;
+  std::string first_unknown;  // document
+};
+
+// Says on a terminal how far it is.
+class Progress {
+ public:
+  void operator()(const Counts& counts, std::uint64_t tokens) {
+    if (!terminal_) return;
+    std::fprintf(stderr, "\r%llu documents, %.1f MB, %s tokens \033[K",
+                 static_cast<unsigned long long>(counts.documents),
+                 static_cast<double>(counts.bytes) / 1e6, millions(tokens).c_str());
+    shown_ = true;
+  }
+  ~Progress() {
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
+
+ private:
+  bool terminal_ = ::isatty(STDERR_FILENO) != 0, shown_ = false;
+};
+
+Result<std::vector<std::string>> files_of(const TokenizeCommand& command) {
+  std::vector<std::string> files;
+  for (const std::string& text : command.texts) {
+    STARLING_TRY(found, data_files(text, command.extensions));
+    for (const std::string& link : found.links)
+      std::fprintf(stderr, "starling: %s is a symbolic link, which is not followed\n",
+                   link.c_str());
+    files.insert(files.end(), found.files.begin(), found.files.end());
+  }
+  return files;
+}
+
+Result<> copy_tokenizer(const std::vector<std::string>& files, const std::string& folder) {
+  for (const std::string& file : files) {
+    // A tokenizer.json may have had any name.
+    const std::string name =
+        files.size() == 1 ? "tokenizer.json" : fs::path(file).filename().string();
+    std::error_code error;
+    fs::copy_file(file, fs::path(folder) / name, error);
+    if (error) return bad_input("cannot copy " + file + ": " + error.message());
+  }
+  return ok();
+}
+
+Result<int> run(const TokenizeCommand& command) {
+  std::vector<std::string> of_tokenizer;
+  STARLING_TRY(read, read_tokenizer(command.tokenizer, &of_tokenizer));
+  const Tokenizer tokenizer(std::move(read));
+  STARLING_TRY(begin, mark(tokenizer, command.begin.value_or("none")));
+  STARLING_TRY(end, end_of_document(tokenizer, command.end));
+  STARLING_TRY(files, files_of(command));
+  NewFolder folder(command.out);
+  STARLING_TRY(folder.begin());
+  const std::uint32_t threads =
+      command.threads ? command.threads : std::max(1u, std::thread::hardware_concurrency());
+  block_ending_signals();
+  Encoding encode(tokenizer, command.marks ? Marks::kTokens : Marks::kText, threads);
+  Documents documents(std::move(files), command.field);
+  const TokenWidth width = width_for(tokenizer.vocabulary());
+  TokenFiles out(folder.part(), width, command.tokens_of_file);
+  Counts counts;
+  const auto started = std::chrono::steady_clock::now();
+  {
+    Progress progress;
+    for (;;) {
+      STARLING_TRY(batch, documents.next(kAtOnce));
+      if (batch.empty()) break;
+      auto encoded = encode(batch);
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        if (encoded[i].error) return std::move(*encoded[i].error);
+        if (begin) encoded[i].tokens.insert(encoded[i].tokens.begin(), *begin);
+        if (end) encoded[i].tokens.push_back(*end);
+        STARLING_TRY(out.append(encoded[i].tokens));
+        ++counts.documents;
+        counts.bytes += batch[i].text.size();
+        if (encoded[i].unknown && counts.unknown++ == 0) counts.first_unknown = batch[i].place;
+      }
+      progress(counts, out.tokens());
+      if (const int signal = pending_signal()) return 128 + signal;
+    }
+  }
+  if (counts.documents == 0) return bad_input("no text is there, expected at least one document");
+  STARLING_TRY(out.finish());
+  STARLING_TRY(copy_tokenizer(of_tokenizer, folder.part()));
+  const nlohmann::ordered_json about{
+      {"vocabulary", tokenizer.vocabulary()},
+      {"bits", 8 * bytes_of(width)},
+      {"tokens", out.tokens()},
+      {"documents", counts.documents},
+      {"bytes", counts.bytes},
+      {"begin", begin ? nlohmann::ordered_json(*begin) : nlohmann::ordered_json()},
+      {"end", end ? nlohmann::ordered_json(*end) : nlohmann::ordered_json()}};
+  std::ofstream note(folder.part() + "/tokens.json");
+  note << about.dump(2) << '\n';
+  note.close();
+  if (!note) return bad_input("cannot write tokens.json in " + command.out);
+  STARLING_TRY(folder.finish());
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  if (counts.unknown > 0)
+    std::fprintf(
+        stderr,
+        "starling: %llu of the documents, the first of them %s, have characters that are not in "
+        "Unicode %s: a tokenizer of a later one may cut there otherwise\n",
+        static_cast<unsigned long long>(counts.unknown), counts.first_unknown.c_str(),
+        Pattern::unicode().c_str());
+  std::printf(
+      "%s: %s tokens of %zu bits in %u file%s, of %llu document%s, %.2f bytes a token, %.1f MB/s\n"
+      "in a job file: [model] vocabulary = %u; [data] kind = \"tokens\", path = \"%s\"\n",
+      command.out.c_str(), millions(out.tokens()).c_str(), 8 * bytes_of(width), out.files(),
+      out.files() == 1 ? "" : "s", static_cast<unsigned long long>(counts.documents),
+      counts.documents == 1 ? "" : "s",
+      static_cast<double>(counts.bytes) / static_cast<double>(out.tokens()),
+      static_cast<double>(counts.bytes) / 1e6 / seconds, tokenizer.vocabulary(),
+      command.out.c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, TokenizeCommand& command) {
+  auto* sub = subcommand(app, "tokenize",
+                         "Makes token files of texts, for [data] kind = \"tokens\", by the "
+                         "byte-level BPE of GPT-2, Llama-3 or "
+                         "Qwen's kind.",
+                         "starling tokenize books/ news.jsonl --tokenizer gpt2/ --out tokens");
+  sub->add_option(
+         "texts", command.texts,
+         "texts in UTF-8: files, each a document; .jsonl, a document in each line; folders; "
+         "patterns")
+      ->required()
+      ->check(kNamed);
+  sub->add_option("--tokenizer", command.tokenizer,
+                  "tokenizer.json, or a folder with it, or with vocab.json and merges.txt")
+      ->required()
+      ->check(kNamed);
+  sub->add_option("--out", command.out, "new folder of the token files and the tokenizer")
+      ->required()
+      ->check(kNamed);
+  sub->add_option("--extension", command.extensions, "of folders only these files (.txt)")
+      ->allow_extra_args(false);
+  sub->add_option("--field", command.field, "of a line's object, which has the text")
+      ->capture_default_str();
+  sub->add_option("--begin", command.begin, "token before each document, as <|begin_of_text|>");
+  sub->add_option(
+      "--end", command.end,
+      "token behind each document, or none; not said: <|endoftext|>, <|end_of_text|> or </s>");
+  sub->add_flag(
+      "--marks", command.marks,
+      "<|..|> in a text is the token of that name, and not text: of texts that you trust");
+  sub->add_option("--tokens-per-file", command.tokens_of_file, "tokens of a file")
+      ->check(CLI::Range(1u, kTokensOfFileMax))
+      ->capture_default_str();
+  sub->add_option("--threads", command.threads, "threads; 0: one for each processor")
+      ->check(CLI::Range(0u, 1024u))
+      ->capture_default_str();
+}
+
+int tokenize(const TokenizeCommand& command) {
+  auto done = run(command);
+  return done ? done.value() : fail(done.error());
+}
+
+}  // namespace starling::tools

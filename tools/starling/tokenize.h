@@ -1,0 +1,31 @@
+#pragma once
+// `starling tokenize` makes token files of texts.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/starling/options.h"
+
+namespace starling::tools {
+
+struct TokenizeCommand {
+  std::vector<std::string> texts;  // files, folders, patterns
+  std::string
+      tokenizer;    // a tokenizer.json, or a folder with it, or with vocab.json and merges.txt
+  std::string out;  // a new folder
+  std::vector<std::string> extensions;  // of folders
+  std::string field = "text";           // of JSON lines
+  std::optional<std::string> begin;     // a token before each document
+  std::optional<std::string> end;  // and one behind it; none: the tokenizer's. "none": no token
+  bool marks = false;              // <|..|> in a text is the token of that name
+  std::uint32_t tokens_of_file = 100'000'000;
+  std::uint32_t threads = 0;  // 0: one for each processor
+};
+
+void add_tokenize(CLI::App& app, TokenizeCommand& command);
+// Returns the exit code.
+int tokenize(const TokenizeCommand& command);
+
+}  // namespace starling::tools
