@@ -96,7 +96,7 @@ if $pytorch; then
   unset PYTHONPATH STARLING
   command=$("$venv/bin/python" -c 'import starling.job; print(starling.job.program())')
   log=$(mktemp)
-  for part in package tokens saved lora trainer trainer_evaluates lightning_trainer misfortunes crowd logs stop optimizers validation loaders streams gpu examples "same_bits --kills ${KILLS:-20}"; do
+  for part in package tokens published saved lora trainer trainer_evaluates lightning_trainer misfortunes crowd logs stop optimizers validation loaders streams gpu examples "same_bits --kills ${KILLS:-20}"; do
     echo "== tests: pytorch $part =="
     read -r name arguments <<<"$part"
     # shellcheck disable=SC2086

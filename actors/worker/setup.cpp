@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "actors/make_model.h"
 #include "actors/script/python_model.h"
 #include "core/base/build.h"
 #include "core/base/exception.h"
@@ -224,7 +225,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
     script = std::move(made);
     model = script;
   } else {
-    STARLING_TRY(made, kernels::make_model(job.model, job.isa, job.recompute));
+    STARLING_TRY(made, make_model(job));
     model = std::move(made);
   }
   STARLING_TRY(setup, begin(job, std::move(options.device), /*shares=*/script != nullptr));

@@ -16,6 +16,7 @@ enum class Purpose : std::uint32_t {
   kSyntheticData = 4,
   kSyntheticGradient = 5,
   kComputeTime = 6,
+  kSampling = 7,
 };
 
 constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,

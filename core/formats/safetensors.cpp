@@ -11,6 +11,25 @@
 #include "core/formats/synced_file.h"
 
 namespace starling {
+namespace {
+
+float float_of_bf16(std::uint16_t half) {
+  return std::bit_cast<float>(std::uint32_t{half} << 16);
+}
+
+// IEEE 754 binary16: five bits of exponent, ten of fraction.
+float float_of_f16(std::uint16_t half) {
+  const std::uint32_t sign = std::uint32_t{half} >> 15 << 31;
+  const std::uint32_t exponent = half >> 10 & 0x1f, fraction = half & 0x3ff;
+  if (exponent == 0) {
+    const float value = static_cast<float>(fraction) * 0x1p-24f;
+    return sign ? -value : value;
+  }
+  const std::uint32_t wide = exponent == 0x1f ? 0xff : exponent + 112;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+}  // namespace
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   STARLING_TRY(object, open_file(path));
@@ -61,28 +80,47 @@ Result<> SafetensorsFile::read(const SafetensorsEntry& entry, std::uint64_t from
   return object_->read(data_begin_ + entry.offset + from, out);
 }
 
+Error SafetensorsFile::wrong_dtype(const SafetensorsEntry& entry, Dtype expected) const {
+  return bad_input("tensor " + entry.name + " is " + std::string(dtype_name(entry.dtype)) +
+                   "; expected " + std::string(dtype_name(expected)) + "; in " + path());
+}
+
 template <class T>
 Result<std::vector<T>> SafetensorsFile::whole(std::string_view name, Dtype dtype) const {
   const SafetensorsEntry* entry = find(name);
   if (!entry) return Error(Code::kBadInput, "no tensor " + std::string(name) + " in " + path());
-  if (entry->dtype != dtype)
-    return Error(Code::kBadInput, "tensor " + std::string(name) + " is " +
-                                      std::string(dtype_name(entry->dtype)) + "; expected " +
-                                      std::string(dtype_name(dtype)) + "; in " + path());
+  if (entry->dtype != dtype) return wrong_dtype(*entry, dtype);
   // The range lies within the file, so this is no larger than what is there to read.
   std::vector<T> values(entry->elements());
   STARLING_TRY(read(*entry, 0, {reinterpret_cast<std::uint8_t*>(values.data()), entry->bytes}));
   return values;
 }
 
+Result<> SafetensorsFile::floats(const SafetensorsEntry& entry, std::uint64_t from,
+                                 std::span<float> values) const {
+  STARLING_CHECK(from <= entry.elements() && values.size() <= entry.elements() - from);
+  if (entry.dtype == Dtype::kF32)
+    return read(entry, from * 4,
+                {reinterpret_cast<std::uint8_t*>(values.data()), values.size_bytes()});
+  if (entry.dtype != Dtype::kBf16 && entry.dtype != Dtype::kF16)
+    return wrong_dtype(entry, Dtype::kF32);
+  constexpr std::size_t kAtOnce = 1u << 16;
+  std::vector<std::uint16_t> halves(std::min(kAtOnce, values.size()));
+  for (std::size_t at = 0; at < values.size(); at += halves.size()) {
+    halves.resize(std::min(kAtOnce, values.size() - at));
+    STARLING_TRY(read(entry, (from + at) * 2,
+                      {reinterpret_cast<std::uint8_t*>(halves.data()), halves.size() * 2}));
+    std::ranges::transform(halves, values.begin() + static_cast<std::ptrdiff_t>(at),
+                           entry.dtype == Dtype::kF16 ? float_of_f16 : float_of_bf16);
+  }
+  return ok();
+}
+
 Result<std::vector<float>> SafetensorsFile::floats(std::string_view name) const {
   const SafetensorsEntry* entry = find(name);
-  if (!entry || entry->dtype != Dtype::kBf16) return whole<float>(name, Dtype::kF32);
-  STARLING_TRY(halves, whole<std::uint16_t>(name, Dtype::kBf16));
-  std::vector<float> values(halves.size());
-  std::ranges::transform(halves, values.begin(), [](std::uint16_t half) {
-    return std::bit_cast<float>(std::uint32_t{half} << 16);
-  });
+  if (!entry) return Error(Code::kBadInput, "no tensor " + std::string(name) + " in " + path());
+  std::vector<float> values(entry->elements());
+  STARLING_TRY(floats(*entry, 0, values));
   return values;
 }
 

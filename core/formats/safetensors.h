@@ -68,7 +68,10 @@ class SafetensorsFile {
   // Bytes [from, from + out.size()) of a tensor of this file, which must lie within it.
   Result<> read(const SafetensorsEntry& entry, std::uint64_t from,
                 std::span<std::uint8_t> out) const;
-  // A whole tensor of dtype F32, or BF16, whose values are floats, or of I32.
+  // Elements [from, from + values.size()) of a tensor of this file, which must lie within it, of dtype F32, or
+  // BF16 or F16, whose values are floats. Errors: kBadInput  another dtype.
+  Result<> floats(const SafetensorsEntry& entry, std::uint64_t from, std::span<float> values) const;
+  // A whole tensor of such a dtype, or of I32.
   // Errors: kBadInput  there is none of that name, or it has another dtype.
   Result<std::vector<float>> floats(std::string_view name) const;
   Result<std::vector<std::int32_t>> ints(std::string_view name) const;
@@ -77,6 +80,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(std::unique_ptr<const StoredObject> object)
       : object_(std::move(object)) {}
   Result<> load();
+  Error wrong_dtype(const SafetensorsEntry& entry, Dtype expected) const;
   template <class T>
   Result<std::vector<T>> whole(std::string_view name, Dtype dtype) const;
 

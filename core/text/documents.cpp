@@ -7,7 +7,7 @@
 
 #include "core/base/data_files.h"
 #include "core/base/file_system.h"
-#include "core/text/json.h"
+#include "core/base/json.h"
 
 namespace starling {
 namespace {

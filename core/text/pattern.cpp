@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "core/base/check.h"
+#include "core/text/utf8.h"
 
 namespace starling {
 namespace {
@@ -132,27 +133,6 @@ Result<std::optional<Pattern::Match>> Pattern::Scan::next(std::string_view text,
   }
   const std::size_t* ends = pcre2_get_ovector_pointer(data_.get());
   return std::optional(Match{ends[0], ends[1]});
-}
-
-std::optional<std::size_t> not_utf8(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  for (std::size_t i = 0; i < text.size();) {
-    const unsigned char lead = byte(i);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    const std::size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-    if (lead < 0xc2 || lead > 0xf4 || text.size() - i < length) return i;
-    // The second byte keeps out longer forms than needed, surrogates and what is above U+10FFFF.
-    const unsigned char low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-    const unsigned char high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-    if (byte(i + 1) < low || byte(i + 1) > high) return i;
-    for (std::size_t k = 2; k < length; ++k)
-      if ((byte(i + k) & 0xc0) != 0x80) return i;
-    i += length;
-  }
-  return std::nullopt;
 }
 
 }  // namespace starling

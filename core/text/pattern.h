@@ -57,8 +57,4 @@ class Pattern {
   std::unique_ptr<pcre2_real_code_8, Free> code_;
 };
 
-// The first byte of `text` that is not UTF-8 (no surrogates, nothing above U+10FFFF, no longer form than
-// needed); nothing if all is.
-std::optional<std::size_t> not_utf8(std::string_view text);
-
 }  // namespace starling

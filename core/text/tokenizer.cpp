@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/text/utf8.h"
 
 namespace starling {
 namespace {
@@ -50,6 +51,12 @@ Tokenizer::Tokenizer(TokenizerFile file)
 std::optional<std::uint32_t> Tokenizer::find(std::string_view text) const {
   if (const auto added = added_.find(text); added != added_.end()) return added->second;
   if (const auto known = ids_.find(text); known != ids_.end()) return known->second;
+  return std::nullopt;
+}
+
+std::optional<std::uint32_t> Tokenizer::end_of_document() const {
+  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>"})
+    if (const auto token = find(name)) return token;
   return std::nullopt;
 }
 

@@ -31,6 +31,8 @@ class Tokenizer {
   std::uint32_t vocabulary() const { return static_cast<std::uint32_t>(file_.tokens.size()); }
   // The token that is written so: an added one as it stands, any other by its bytes. Added ones first.
   std::optional<std::uint32_t> find(std::string_view text) const;
+  // The token that ends a document, by its usual names: <|endoftext|>, <|end_of_text|>, </s>.
+  std::optional<std::uint32_t> end_of_document() const;
   // The bytes of tokens, each below vocabulary(): UTF-8 only where they end with a whole character.
   std::string decode(std::span<const std::uint32_t> tokens) const;
 

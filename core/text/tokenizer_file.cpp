@@ -12,8 +12,9 @@
 #include <utility>
 
 #include "core/base/file_system.h"
-#include "core/text/json.h"
+#include "core/base/json.h"
 #include "core/text/pattern.h"
+#include "core/text/utf8.h"
 
 namespace starling {
 namespace {
@@ -291,15 +292,21 @@ Result<TokenizerFile> parse_vocabulary(std::string_view vocab_json, std::string_
   return collector.finished();
 }
 
+std::vector<std::string> tokenizer_files(const std::string& folder) {
+  std::error_code error;
+  if (std::filesystem::exists(folder + "/tokenizer.json", error)) return {"tokenizer.json"};
+  if (std::filesystem::exists(folder + "/vocab.json", error)) return {"vocab.json", "merges.txt"};
+  return {};
+}
+
 Result<TokenizerFile> read_tokenizer(const std::string& path, std::vector<std::string>* files) {
   std::error_code error;
   std::vector<std::string> read{path};
   if (std::filesystem::is_directory(path, error)) {
-    read = {path + "/tokenizer.json"};
-    if (!std::filesystem::exists(read[0], error))
-      read = {path + "/vocab.json", path + "/merges.txt"};
-    if (!std::filesystem::exists(read[0], error))
+    read = tokenizer_files(path);
+    if (read.empty())
       return bad_input("has no tokenizer.json, nor vocab.json and merges.txt; " + path);
+    for (std::string& file : read) file = path + "/" + file;
   }
   std::vector<std::string> texts;
   for (const std::string& file : read) {

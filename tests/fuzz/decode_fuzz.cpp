@@ -1,6 +1,7 @@
 // What a peer can reach before anybody trusts it: the decoders of envelopes, log entries and
 // the group's state, and the key file's parser; of the small frames of a step; of what metadata
-// services answer; of the manifest of a checkpoint; and of a line of events. First byte of the input: which one, and
+// services answer; of the manifest of a checkpoint; of a line of events; and of what others wrote of a model: its
+// tokenizer, its config.json, token files. First byte of the input: which one, and
 // whether the rest is sealed first (so that a fuzzer gets past the checksum). An accepted message
 // must be one that we could have sent: encoding it again checks all limits, and decoding that must
 // give the same bytes once more.
@@ -8,13 +9,18 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "actors/notices/answers.h"
 #include "core/base/check.h"
 #include "core/base/keys.h"
+#include "core/data/token_file.h"
 #include "core/formats/checkpoint.h"
+#include "core/job/models/gpt_config.h"
 #include "core/observe/event_line.h"
 #include "core/observe/event_reader.h"
+#include "core/text/tokenizer.h"
 #include "core/wire/codec.h"
 #include "core/wire/seal.h"
 #include "core/wire/step_codec.h"
@@ -111,12 +117,42 @@ void check_event(ByteView bytes) {
   STARLING_CHECK(event_text(*second.value().event) == event_text(*first.value().event));
 }
 
+// What is taken encodes any text to tokens that are that text.
+void check_tokenizer(ByteView bytes) {
+  auto file = parse_tokenizer({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (!file) return;
+  const Tokenizer tokenizer(std::move(file).value());
+  const std::string text = "It's  12 \u00fcber <|endoftext|>\n\n{}";
+  for (const Marks marks : {Marks::kText, Marks::kTokens}) {
+    std::vector<std::uint32_t> tokens;
+    Encoder encoder(tokenizer, marks);
+    if (!encoder.encode(text, tokens)) continue;  // an expression that takes too long
+    for (const std::uint32_t token : tokens) STARLING_CHECK(token < tokenizer.vocabulary());
+    STARLING_CHECK(tokenizer.decode(tokens) == text);
+  }
+}
+
+void check_config(ByteView bytes) {
+  const auto config =
+      parse_gpt2_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (config) STARLING_CHECK(config.value().width >= 1 && config.value().vocabulary <= 1u << 20);
+}
+
+void check_tokens(ByteView bytes) {
+  const auto file = parse_token_file(bytes, "fuzz");
+  if (!file) return;
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < file.value().size(); ++i) sum += file.value()[i];
+  STARLING_CHECK(file.value().size() * bytes_of(file.value().width) <= bytes.size());
+  STARLING_CHECK(sum <= file.value().size() * 0xffffffffull);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const ByteView rest(data + 1, size - 1);
-  switch (data[0] % 13) {
+  switch (data[0] % 16) {
     case 0:
       check_envelope(rest);
       break;
@@ -153,8 +189,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 11:
       check_manifest(rest);
       break;
-    default:
+    case 12:
       check_event(rest);
+      break;
+    case 13:
+      check_tokenizer(rest);
+      break;
+    case 14:
+      check_config(rest);
+      break;
+    default:
+      check_tokens(rest);
       break;
   }
   return 0;

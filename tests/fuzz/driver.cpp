@@ -4,7 +4,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <random>
+#include <string>
 
 #include "core/base/keys.h"
 #include "core/formats/checkpoint.h"
@@ -23,7 +27,7 @@ using namespace starling;
 
 // A valid input for each of the harness's ways in.
 Bytes valid_input(samples::Maker& random) {
-  const auto way = static_cast<std::uint8_t>(random.below(13));
+  const auto way = static_cast<std::uint8_t>(random.below(16));
   Bytes message;
   static const std::string answers[] = {
       R"({"action":"terminate","time":"2026-01-02T08:22:00.5+01:00"})",
@@ -58,6 +62,24 @@ Bytes valid_input(samples::Maker& random) {
     static const std::vector<Event> events = samples::events();
     const std::string text = event_line(events[random.below(events.size())], /*began_ns=*/0);
     message.assign(text.begin(), text.end());
+  } else if (way == 13) {
+    // Run in the root of the sources; elsewhere there is no valid one.
+    static const std::string text = [] {
+      std::ifstream file("tests/fixtures/bpe/qwen2.json", std::ios::binary);
+      return std::string{std::istreambuf_iterator<char>(file), {}};
+    }();
+    message.assign(text.begin(), text.end());
+  } else if (way == 14) {
+    const std::string text =
+        R"({"model_type":"gpt2","n_layer":2,"n_head":4,"n_embd":64,"n_positions":128,)"
+        R"("vocab_size":999,"activation_function":"gelu_new","n_inner":256})";
+    message.assign(text.begin(), text.end());
+  } else if (way == 15) {
+    const bool wide = random.below(2) == 0;
+    const std::uint32_t count = 1 + random.below(50);
+    const std::uint32_t header[] = {wide ? 20240801u : 20240520u, wide ? 7u : 1u, count};
+    message.resize(1024 + std::size_t{count} * (wide ? 4 : 2));
+    std::memcpy(message.data(), header, sizeof header);
   } else if (way % 2 == 0) {
     message = encode(random.envelope(random.below(std::variant_size_v<Message>)));
   } else {

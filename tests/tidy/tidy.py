@@ -34,6 +34,7 @@ MAY_USE_OF_CORE = {
     "core/data": ("base", "job", "data"),
     "core/formats": ("base", "job", "wire", "formats"),
     "core/observe": ("base", "job", "wire", "observe"),
+    "core/text": ("base", "text"),
     "kernels": ("base", "job", "data"),
     "actors/script": ("base", "job", "data"),
     "collectives": ("base", "job", "wire"),

@@ -43,10 +43,12 @@ struct RunOptions {
 int run(RunOptions options);
 
 struct WorkerCommand {
-  std::string join;    // addresses of coordinator-0.. of the ring, a join token, or a file with one
-  std::string keys;    // a file or a folder of split keys; none with a token
-  std::string job;     // compared with the coordinators' job; empty: not compared
-  std::string data;    // where the data are here; empty: as the job says
+  std::string join;  // addresses of coordinator-0.. of the ring, a join token, or a file with one
+  std::string keys;  // a file or a folder of split keys; none with a token
+  std::string job;   // compared with the coordinators' job; empty: not compared
+  std::string data;  // where the data are here; empty: as the job says
+  std::string
+      weights;  // where the weights that training begins with are here; empty: as the job says
   std::string script;  // where a Python model's script is here; empty: as the job says
   std::vector<std::string> arguments;  // of the script, compared with the job's; empty: no check
   std::string name;                    // of a key; empty: the first free one

@@ -14,6 +14,7 @@
 #include "tools/public/starling.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/export_model.h"
+#include "tools/starling/generate.h"
 #include "tools/starling/launch.h"
 #include "tools/starling/options.h"
 #include "tools/starling/resume.h"
@@ -27,8 +28,9 @@ using namespace starling::tools;
 // Finds an address that was given for a path of this machine; empty: there is none.
 std::string address_for_a_path(const CLI::App& sub) {
   static constexpr const char* kAddresses[] = {
-      "--join",   "--host",     "--listen",  "--at",      "--advertise",      "--peers",
-      "--attach", "--metadata", "--metrics", "--command", "--failure-domain", "where"};
+      "--join",           "--host",   "--listen",   "--at",      "--advertise",
+      "--peers",          "--attach", "--metadata", "--metrics", "--command",
+      "--failure-domain", "where",    "--prompt",   "--stop"};
   static constexpr const char* kStores[] = {"--checkpoints", "file",
                                             "checkpoint"};  // s3://BUCKET/PREFIX
   for (const CLI::Option* option : sub.get_options()) {
@@ -80,6 +82,7 @@ int command(int argc, char** argv, const Registry& registry) {
   CheckCommand check_options;
   ExportCommand export_options;
   TokenizeCommand tokenize_options;
+  GenerateCommand generate_options;
   AuditCommand audit_options;
   StatusCommand status_options;
   AdminCommand admin_options;
@@ -98,6 +101,7 @@ int command(int argc, char** argv, const Registry& registry) {
   add_keys(app, keys_options);
   add_check(app, check_options);
   add_tokenize(app, tokenize_options);
+  add_generate(app, generate_options);
   add_export(app, export_options);
   add_audit(app, audit_options);
   subcommand(app, "version", "Version, compiler, libraries, instruction set.", "starling version");
@@ -134,6 +138,7 @@ int command(int argc, char** argv, const Registry& registry) {
   if (chosen == "check") return tools::check(check_options);
   if (chosen == "export") return tools::export_model(export_options);
   if (chosen == "tokenize") return tools::tokenize(tokenize_options);
+  if (chosen == "generate") return tools::generate(generate_options);
   if (chosen == "audit") return tools::audit(audit_options);
   if (chosen == "status") return tools::status(status_options);
   if (chosen == "diagnose") return tools::diagnose(diagnose_options);

@@ -11,9 +11,12 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "core/formats/safetensors.h"
+#include "core/text/tokenizer_file.h"
+#include "core/text/tokens_note.h"
 #include "tools/starling/check_trained.h"
 
 namespace starling::tools {
@@ -21,8 +24,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string gpt_config(const GptSpec& gpt) {
+// The token that ends a document of the job's data: as their note says, else GPT-2's where it has its vocabulary.
+std::optional<std::uint32_t> end_of_document(const Job& job, const GptSpec& gpt) {
   constexpr std::uint32_t kGpt2Vocabulary = 50257, kGpt2End = 50256;
+  if (job.data.kind == DataKind::kTokens)
+    if (const auto note = TokensNote::read(job.data.path)) return note->end;
+  if (gpt.vocabulary >= kGpt2Vocabulary) return kGpt2End;
+  return std::nullopt;
+}
+
+std::string gpt_config(const GptSpec& gpt, std::optional<std::uint32_t> end_token) {
   nlohmann::ordered_json config{{"architectures", {"GPT2LMHeadModel"}},
                                 {"model_type", "gpt2"},
                                 {"vocab_size", gpt.vocabulary},
@@ -38,10 +49,8 @@ std::string gpt_config(const GptSpec& gpt) {
                                 {"attn_pdrop", 0.0},
                                 {"tie_word_embeddings", true},
                                 {"torch_dtype", "float32"}};
-  // Only GPT-2's own vocabulary has a token for the end; explicit
-  // null keeps loaders from assuming 50256 for the others.
-  const nlohmann::ordered_json end =
-      gpt.vocabulary >= kGpt2Vocabulary ? nlohmann::ordered_json(kGpt2End) : nullptr;
+  // Explicit null keeps loaders from assuming 50256 where nothing is known.
+  const nlohmann::ordered_json end = end_token ? nlohmann::ordered_json(*end_token) : nullptr;
   config["bos_token_id"] = end;
   config["eos_token_id"] = end;
   return config.dump(2) + "\n";
@@ -55,6 +64,21 @@ Result<> write_text(const std::string& path, const std::string& text) {
   if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
     std::remove(temporary.c_str());
     return Error(Code::kBadInput, "cannot write " + path);
+  }
+  return ok();
+}
+
+// Copies the tokenizer of a job's tokens beside the model, which could not be used without.
+Result<> copy_tokenizer(const Job& job, const fs::path& folder) {
+  if (job.data.kind != DataKind::kTokens) return ok();
+  std::error_code error;
+  if (fs::equivalent(job.data.path, folder, error)) return ok();
+  for (const std::string& name : tokenizer_files(job.data.path)) {
+    fs::copy_file(fs::path(job.data.path) / name, folder / name,
+                  fs::copy_options::overwrite_existing, error);
+    if (error)
+      return Error(Code::kBadInput, "cannot copy " + job.data.path + "/" + name + " to " +
+                                        folder.string() + ": " + error.message());
   }
   return ok();
 }
@@ -119,7 +143,9 @@ Result<std::string> save_model(const std::string& path, const Job& job, const La
       said = path + " was another model, which is now " + path + ".old";
     }
     if (const auto* gpt = std::get_if<GptSpec>(&job.model)) {
-      STARLING_TRY(write_text((folder / "config.json").string(), gpt_config(*gpt)));
+      STARLING_TRY(write_text((folder / "config.json").string(),
+                              gpt_config(*gpt, end_of_document(job, *gpt))));
+      STARLING_TRY(copy_tokenizer(job, folder));
     }
     const std::string prefix = std::holds_alternative<GptSpec>(job.model) ? "transformer." : "";
     std::vector<SafetensorsTensor> tensors;

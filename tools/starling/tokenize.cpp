@@ -9,13 +9,13 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/base/data_files.h"
 #include "core/data/token_file.h"
 #include "core/text/documents.h"
 #include "core/text/tokenizer.h"
+#include "core/text/tokens_note.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/exit.h"
 
@@ -116,8 +116,7 @@ Result<std::optional<std::uint32_t>> mark(const Tokenizer& tokenizer, const std:
 Result<std::optional<std::uint32_t>> end_of_document(const Tokenizer& tokenizer,
                                                      const std::optional<std::string>& said) {
   if (said) return mark(tokenizer, *said);
-  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>"})
-    if (const auto token = tokenizer.find(name)) return token;
+  if (const auto token = tokenizer.end_of_document()) return token;
   return bad_input(
       "the tokenizer has no <|endoftext|>, <|end_of_text|> or </s> for the end of a document; "
       "--end says "
@@ -218,16 +217,15 @@ Result<int> run(const TokenizeCommand& command) {
   if (counts.documents == 0) return bad_input("no text is there, expected at least one document");
   STARLING_TRY(out.finish());
   STARLING_TRY(copy_tokenizer(of_tokenizer, folder.part()));
-  const nlohmann::ordered_json about{
-      {"vocabulary", tokenizer.vocabulary()},
-      {"bits", 8 * bytes_of(width)},
-      {"tokens", out.tokens()},
-      {"documents", counts.documents},
-      {"bytes", counts.bytes},
-      {"begin", begin ? nlohmann::ordered_json(*begin) : nlohmann::ordered_json()},
-      {"end", end ? nlohmann::ordered_json(*end) : nlohmann::ordered_json()}};
-  std::ofstream note(folder.part() + "/tokens.json");
-  note << about.dump(2) << '\n';
+  const TokensNote about{tokenizer.vocabulary(),
+                         static_cast<std::uint32_t>(8 * bytes_of(width)),
+                         out.tokens(),
+                         counts.documents,
+                         counts.bytes,
+                         begin,
+                         end};
+  std::ofstream note(folder.part() + "/" + TokensNote::kFile);
+  note << about.format();
   note.close();
   if (!note) return bad_input("cannot write tokens.json in " + command.out);
   STARLING_TRY(folder.finish());

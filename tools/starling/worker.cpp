@@ -31,13 +31,11 @@
 #include "core/base/mac.h"
 #include "core/base/signals.h"
 #include "core/base/thread_name.h"
-#include "core/formats/storage.h"
-#include "core/job/moved_job.h"
-#include "core/job/script_words.h"
 #include "tools/bench/step_times.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
+#include "tools/starling/job_here.h"
 #include "tools/starling/memory.h"
 #include "tools/starling/model_file.h"
 #include "tools/starling/prepared_run.h"
@@ -149,45 +147,6 @@ struct Told {
   std::vector<actors::GatewayOptions::Server> coordinators{};  // where they are now
 };
 
-// Takes the job from the coordinators; only where files lie is this machine's matter.
-Result<Told> job_of_group(const Life& life, const std::string& text) {
-  std::error_code error;
-  std::string data = life.own_job ? life.own_job->data.path : "";
-  if (!life.command.data.empty())
-    data = std::filesystem::absolute(life.command.data, error).string();
-  STARLING_TRY(job, parse_moved_job(text, data));
-  if (life.own_job) {
-    const std::string differences = job_differences(*life.own_job, job);
-    if (!differences.empty())
-      return Error(Code::kBadInput, "this worker's job file differs from the group's: " +
-                                        differences + "; " + name_of_job(life.command.job, job));
-    if (auto* python = std::get_if<PythonSpec>(&job.model))
-      python->script = std::get<PythonSpec>(life.own_job->model).script;
-    if (job.checkpoint.on() && life.own_job->checkpoint.on())
-      job.checkpoint.dir = life.own_job->checkpoint.dir;
-  }
-  // A member that cannot write keeps every checkpoint from being complete.
-  if (job.checkpoint.on()) {
-    STARLING_TRY(may_write(job.checkpoint.dir));
-  }
-  auto* const python = std::get_if<PythonSpec>(&job.model);
-  if (!life.command.script.empty() && python == nullptr)
-    return Error(Code::kBadInput, "--script is of a Python model, the job has none");
-  if (!life.command.script.empty())
-    python->script = std::filesystem::absolute(life.command.script, error).string();
-  if (const auto& given = life.command.arguments; !given.empty() && python != nullptr) {
-    Job mine = job;
-    std::get<PythonSpec>(mine.model).arguments = given;
-    if (const std::string differences = job_differences(mine, job); !differences.empty())
-      return Error(Code::kBadInput,
-                   "every process of a job has the arguments of its script: " + differences);
-  }
-  if (python != nullptr && !std::filesystem::is_regular_file(python->script, error))
-    return Error(Code::kBadInput, "no script " + python->script +
-                                      " here; --script says where the job's script lies");
-  return Told{std::move(job), std::nullopt, {}};
-}
-
 // Handles a job that was over before this worker had joined. Returns its status.
 int came_too_late(const Life& life, const Ended& end) {
   if (end.exit_code != 0) {
@@ -224,9 +183,10 @@ Result<Told> hear_of_job(const Life& life) {
     return Told{{}, asked_to.leaves ? kExitTerminated : kExitSignal + asked_to.signal, {}};
   if (!asked) return std::move(asked).error();
   if (asked.value().ended) return Told{{}, came_too_late(life, asked.value().end), {}};
-  STARLING_TRY(told, job_of_group(life, asked.value().job_text));
+  STARLING_TRY(job, job_here(life.command, life.own_job, asked.value().job_text));
+  Told told{std::move(job), std::nullopt, {}};
   told.coordinators = std::move(asked.value().coordinators);
-  return std::move(told);
+  return told;
 }
 
 // Ends this life in time. A thread that hangs, in a file system or in a model,

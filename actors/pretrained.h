@@ -1,0 +1,18 @@
+#pragma once
+// A model whose first parameters are those that others have trained.
+
+#include <memory>
+
+#include "core/job/job.h"
+#include "kernels/models/model.h"
+
+namespace starling::actors {
+
+// Computes as `model` does, which is one of `spec`. Its parameters of version 0 are read from `spec.from`
+// (PretrainedWeights) once they are asked for, whatever the seed. Errors of initialise() and initialise_part():
+// kBadInput  a tensor is missing, one is there that the model has not, a shape is another one, or as
+// PretrainedWeights has them.
+std::unique_ptr<kernels::Model> with_weights(const GptSpec& spec,
+                                             std::unique_ptr<kernels::Model> model);
+
+}  // namespace starling::actors

@@ -1,0 +1,115 @@
+#include "core/formats/pretrained.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "core/base/file_system.h"
+#include "core/base/json.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kOneFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr std::uint64_t kIndexBytesMax = 64u << 20;
+
+// The shards that an index names, and the shard of each tensor.
+Result<std::map<std::string, std::string>> read_index(const std::string& path) {
+  STARLING_TRY(is_file(path, "an index of shards"));
+  std::error_code error;
+  if (const auto size = fs::file_size(path, error); error || size > kIndexBytesMax)
+    return bad_input("has more than " + std::to_string(kIndexBytesMax) + " bytes; " + path);
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  auto json = parse_json(text);
+  if (!json) return std::move(json).error().in(path);
+  const auto& index = json.value();
+  const bool has_map =
+      index.is_object() && index.contains("weight_map") && index["weight_map"].is_object();
+  if (!has_map || index["weight_map"].empty()) return bad_input("has no weight_map; " + path);
+  std::map<std::string, std::string> shards;
+  for (const auto& [tensor, shard] : index["weight_map"].items()) {
+    const std::string name = shard.is_string() ? shard.get<std::string>() : "";
+    if (name.empty() || name.find('/') != name.npos || name == "." || name == ".." ||
+        name.find('\0') != name.npos)
+      return bad_input("its weight_map has a shard that is no name of a file; " + path);
+    shards.emplace(tensor, name);
+  }
+  return shards;
+}
+
+}  // namespace
+
+Result<PretrainedWeights> PretrainedWeights::open(const std::string& path) {
+  PretrainedWeights weights;
+  weights.path_ = path;
+  std::error_code error;
+  if (!fs::is_directory(path, error)) {
+    STARLING_TRY(weights.add(path));
+    return weights;
+  }
+  const std::string folder = path + "/";
+  if (fs::exists(folder + kOneFile, error)) {
+    STARLING_TRY(weights.add(folder + kOneFile));
+    return weights;
+  }
+  if (!fs::exists(folder + kIndexFile, error))
+    return bad_input(std::string("has no ") + kOneFile + ", nor " + kIndexFile + " with shards; " +
+                     path);
+  STARLING_TRY(index, read_index(folder + kIndexFile));
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : index) shards.insert(shard);
+  for (const std::string& shard : shards) {
+    STARLING_TRY(weights.add(folder + shard));
+  }
+  for (const auto& [tensor, shard] : index) {
+    const auto there = weights.tensors_.find(tensor);
+    if (there == weights.tensors_.end() || there->second.file->path() != folder + shard)
+      return bad_input("has no tensor " + tensor + ", which the index says to be there; " + folder +
+                       shard);
+  }
+  for (const auto& [name, tensor] : weights.tensors_)
+    if (!index.contains(name))
+      return bad_input("has the tensor " + name + ", which the index does not name; " +
+                       tensor.file->path());
+  return weights;
+}
+
+Result<> PretrainedWeights::add(const std::string& path) {
+  STARLING_TRY(stamp, stamp_of(path));
+  STARLING_TRY(opened, SafetensorsFile::open(path));
+  files_.push_back(std::make_unique<const SafetensorsFile>(std::move(opened)));
+  const SafetensorsFile& file = *files_.back();
+  stamps_.emplace(&file, stamp);
+  for (const SafetensorsEntry& entry : file.tensors())
+    if (!tensors_.emplace(entry.name, Tensor{&file, &entry}).second)
+      return bad_input("has the tensor " + entry.name + ", which another shard has, too; " + path);
+  return ok();
+}
+
+Result<PretrainedWeights::Stamp> PretrainedWeights::stamp_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0)
+    return bad_input(std::string(std::strerror(errno)) + "; reading weights " + path);
+  return Stamp{status.st_ino,          status.st_size,        status.st_mtim.tv_sec,
+               status.st_mtim.tv_nsec, status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
+}
+
+Result<> PretrainedWeights::read(const Tensor& tensor, std::uint64_t from,
+                                 std::span<float> values) const {
+  STARLING_TRY(tensor.file->floats(*tensor.entry, from, values));
+  STARLING_TRY(now, stamp_of(tensor.file->path()));
+  if (now == stamps_.at(tensor.file)) return ok();
+  return bad_input("was changed while it was in use; reading weights " + tensor.file->path());
+}
+
+}  // namespace starling

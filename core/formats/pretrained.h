@@ -1,0 +1,52 @@
+#pragma once
+// The weights of a model that was published: safetensors as transformers writes them, one file or shards.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/formats/safetensors.h"
+
+namespace starling {
+
+// Const functions: any thread. The files stay open, and what is read is of the bytes that they had when they
+// were opened, as far as sizes and times of the files tell.
+class PretrainedWeights {
+ public:
+  // `path`: a .safetensors file, or a folder with model.safetensors, or with model.safetensors.index.json and
+  // the shards that it names. Errors: kBadInput  nothing of that kind is there, a file is none, or the index and
+  // its shards do not have the same tensors.
+  static Result<PretrainedWeights> open(const std::string& path);
+
+  struct Tensor {
+    const SafetensorsFile* file;
+    const SafetensorsEntry* entry;
+  };
+  // By name, as the files have them.
+  const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
+  const std::string& path() const { return path_; }
+  // Elements [from, from + values.size()) of a tensor of F32, BF16 or F16.
+  // Errors: kBadInput  another dtype, or a file that was changed since it was opened.
+  Result<> read(const Tensor& tensor, std::uint64_t from, std::span<float> values) const;
+
+ private:
+  struct Stamp {
+    std::uint64_t inode = 0;
+    std::int64_t size = 0, modified_s = 0, modified_ns = 0, changed_s = 0, changed_ns = 0;
+    bool operator==(const Stamp&) const = default;
+  };
+  static Result<Stamp> stamp_of(const std::string& path);
+  Result<> add(const std::string& path);
+
+  std::string path_;
+  std::vector<std::unique_ptr<const SafetensorsFile>> files_;
+  std::map<const SafetensorsFile*, Stamp> stamps_;
+  std::map<std::string, Tensor, std::less<>> tensors_;
+};
+
+}  // namespace starling

@@ -1,0 +1,48 @@
+#include "core/text/tokens_note.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "core/base/file_system.h"
+#include "core/base/json.h"
+
+namespace starling {
+
+std::string TokensNote::format() const {
+  using Json = nlohmann::ordered_json;
+  const auto or_null = [](const std::optional<std::uint32_t>& token) {
+    return token ? Json(*token) : Json();
+  };
+  const Json note{{"vocabulary", vocabulary}, {"bits", bits},   {"tokens", tokens},
+                  {"documents", documents},   {"bytes", bytes}, {"begin", or_null(begin)},
+                  {"end", or_null(end)}};
+  return note.dump(2) + "\n";
+}
+
+std::optional<TokensNote> TokensNote::read(const std::string& folder) {
+  constexpr std::size_t kBytesMax = 1u << 16;
+  const std::string path = folder + "/" + kFile;
+  if (!is_file(path, "a note")) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kBytesMax, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  const auto json = parse_json(text);
+  if (!json || !json.value().is_object()) return std::nullopt;
+  TokensNote note;
+  const auto number = [&](const char* key) -> std::optional<std::uint32_t> {
+    const auto it = json.value().find(key);
+    if (it == json.value().end() || !it->is_number_unsigned() ||
+        it->get<std::uint64_t>() > 1u << 24)
+      return std::nullopt;
+    return it->get<std::uint32_t>();
+  };
+  if (!number("vocabulary")) return std::nullopt;
+  note.vocabulary = *number("vocabulary");
+  note.bits = number("bits").value_or(16);
+  note.begin = number("begin");
+  note.end = number("end");
+  return note;
+}
+
+}  // namespace starling

@@ -1,0 +1,99 @@
+// What a text continues with is what the model that was trained says.
+
+#include "kernels/models/decoder.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/models/model.h"
+
+namespace starling::kernels {
+namespace {
+
+struct Small {
+  GptSpec spec{3, 4, 32, 24, 61, {}};
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Layout> layout;
+  std::vector<float> parameters;
+
+  explicit Small(const KernelTable& kernels) {
+    model = make_model(spec, kernels, false).value();
+    layout = std::make_unique<Layout>(model->tensors());
+    parameters.resize(layout->elements());
+    REQUIRE(model->initialise(3, *layout, parameters));
+    // Larger weights than a first model's, so that tokens differ.
+    for (float& weight : parameters) weight *= 4;
+  }
+};
+
+std::vector<std::uint32_t> text_of(std::uint32_t count, std::uint32_t vocabulary) {
+  std::vector<std::uint32_t> tokens(count);
+  for (std::uint32_t i = 0; i < count; ++i) tokens[i] = (i * 17 + i * i) % vocabulary;
+  return tokens;
+}
+
+double loss_of(std::span<const float> logits, std::uint32_t target) {
+  double most = logits[0], sum = 0;
+  for (const float logit : logits) most = std::max(most, double{logit});
+  for (const float logit : logits) sum += std::exp(logit - most);
+  return std::log(sum) - (logits[target] - most);
+}
+
+}  // namespace
+
+TEST_CASE("decoder: its logits give the loss that the model says") {
+  for (const char* isa : {"reference", "avx2", "avx512"}) {
+    if (!cpu_has(isa)) continue;
+    const KernelTable& kernels = *kernel_table(isa).value();
+    const Small small(kernels);
+    const auto decoder = make_decoder(small.spec, kernels, *small.layout, small.parameters);
+    const std::uint32_t context = small.spec.context;
+    const auto text = text_of(context + 1, small.spec.vocabulary);
+    Batch batch;
+    batch.sequences = 1;
+    for (std::uint32_t i = 0; i < context; ++i) {
+      batch.tokens.push_back(static_cast<std::int32_t>(text[i]));
+      batch.targets.push_back(static_cast<std::int32_t>(text[i + 1]));
+    }
+    const auto workspace = small.model->make_workspace(1);
+    const double wanted = small.model->evaluate(small.parameters, batch, *workspace).value().loss;
+    double sum = 0;
+    for (std::uint32_t i = 0; i < context; ++i)
+      sum += loss_of(decoder->append({&text[i], 1}), text[i + 1]);
+    CAPTURE(isa);
+    CHECK(decoder->size() == context);
+    CHECK(std::abs(sum / context - wanted) < 2e-6 * wanted);
+  }
+}
+
+TEST_CASE(
+    "decoder: tokens one by one are the tokens at once, and a text leaves nothing to the next") {
+  const KernelTable& kernels = *kernel_table("auto").value();
+  const Small small(kernels);
+  const auto decoder = make_decoder(small.spec, kernels, *small.layout, small.parameters);
+  const auto text = text_of(20, small.spec.vocabulary);
+  const auto logits_of = [&](std::vector<std::size_t> cuts) {
+    decoder->clear();
+    std::vector<float> last;
+    std::size_t at = 0;
+    for (const std::size_t count : cuts) {
+      const auto logits = decoder->append(std::span(text).subspan(at, count));
+      last.assign(logits.begin(), logits.end());
+      at += count;
+    }
+    REQUIRE(at == text.size());
+    return last;
+  };
+  const auto whole = logits_of({20});
+  REQUIRE(whole.size() == small.spec.vocabulary);
+  for (const auto& cuts : {std::vector<std::size_t>{1, 19}, {19, 1}, {7, 6, 7}, {5, 5, 5, 5}}) {
+    const auto other = logits_of(cuts);
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      CHECK(std::abs(whole[i] - other[i]) <= 1e-5 * std::max(1.0f, std::abs(whole[i])));
+  }
+  CHECK(logits_of({20}) == whole);
+}
+
+}  // namespace starling::kernels

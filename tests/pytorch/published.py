@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Weights that transformers wrote are trained and written back as transformers reads them, and generate as they do there.
+
+  published.py STARLING
+
+Run it with an interpreter that has torch and transformers."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
+
+from cases import run, written
+
+STARLING = os.path.abspath(sys.argv[1])
+CONTEXT, SEQUENCES, MICRO_BATCHES, STEPS = 32, 2, 4, 20
+BOUND = 2e-5  # of a loss, relative; of 20 steps in fp32, whose sums are in other orders
+
+
+def random_gpt2(**more):
+    torch.manual_seed(7)
+    return GPT2LMHeadModel(GPT2Config(**({"vocab_size": 256, "n_positions": CONTEXT, "n_embd": 48, "n_layer": 3, "n_head": 4,
+                                          "bos_token_id": None, "eos_token_id": None, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
+                                          "attn_pdrop": 0.0, "initializer_range": 0.1} | more)))
+
+
+def job_of(folder, base, name):
+    """Of data that each step has whole, so that the order of samples is none."""
+    text = bytes((i * i * 7 + i // 3 * 31) % 256 for i in range(CONTEXT * SEQUENCES * MICRO_BATCHES + 1))
+    path = os.path.join(folder, "data.bin")
+    with open(path, "wb") as file:
+        file.write(text)
+    return text, written(folder, name + ".toml", f"""
+[job]
+name = "{name}"
+steps = {STEPS}
+micro_batches = {MICRO_BATCHES}
+sequences = {SEQUENCES}
+[model]
+kind = "gpt"
+from = "{base}"
+[optimizer]
+kind = "adamw"
+peak_rate = 1e-3
+schedule = "constant"
+clip = 1.0
+weight_decay = 0.1
+[data]
+kind = "text"
+path = "{path}"
+""")
+
+
+def trained(folder, base, name, workers=2):
+    text, job = job_of(folder, base, name)
+    out = os.path.join(folder, name)
+    done = subprocess.run([STARLING, "run", job, "--workers", str(workers), "--out", out], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with open(os.path.join(out, "events.jsonl")) as file:
+        events = [json.loads(line) for line in file]
+    return text, out, [event["loss"] for event in events if event["ev"] == "step"], next(
+        event["digest"] for event in events if event["ev"] == "done")
+
+
+def losses_of_torch(net, text):
+    net = net.float().train()
+    tokens = torch.tensor(list(text))
+    x = tokens[:-1].view(-1, CONTEXT)
+    y = tokens[1:].view(-1, CONTEXT)
+    matrices = [p for p in net.parameters() if p.dim() >= 2]
+    others = [p for p in net.parameters() if p.dim() < 2]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+                                  lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
+    losses = []
+    for _ in range(STEPS):
+        loss = torch.nn.functional.cross_entropy(net(x).logits.flatten(0, 1), y.flatten())
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+    return losses, net
+
+
+def loaded(folder):
+    net, about = GPT2LMHeadModel.from_pretrained(folder, output_loading_info=True)
+    assert not about["missing_keys"] and not about["unexpected_keys"] and not about["mismatched_keys"], about
+    return net
+
+
+def weights_are_trained_as_torch_trains_them(folder):
+    """One file, shards, without a prefix, in halves; and what was written is read back with the same bits."""
+    net = random_gpt2()
+    kinds = {"whole": {}, "shards": {"max_shard_size": "40KB"}, "bf16": {}, "fp16": {}, "bare": {}}
+    for name, options in kinds.items():
+        base = os.path.join(folder, "base-" + name)
+        here = random_gpt2()
+        if name in ("bf16", "fp16"):
+            here = here.to(torch.bfloat16 if name == "bf16" else torch.float16)
+        saved = here.transformer if name == "bare" else here
+        assert not isinstance(saved, GPT2Model) or name == "bare"
+        saved.save_pretrained(base, **options)
+        if name == "shards":
+            assert len([file for file in os.listdir(base) if file.endswith(".safetensors")]) > 2
+        text, out, losses, digest = trained(folder, base, name)
+        wanted, torch_net = losses_of_torch(here, text)
+        worst = max(abs(a - b) / b for a, b in zip(losses, wanted, strict=True))
+        after = loaded(out)
+        furthest = max((a - b).abs().max().item() for a, b in zip(after.parameters(), torch_net.parameters(), strict=True))
+        print(f"  {name}: losses {losses[0]:.4f} to {losses[-1]:.4f}, within {worst:.1e} of torch's; weights within {furthest:.1e}")
+        assert worst < BOUND and losses[-1] < losses[0] - 0.5, (worst, losses, wanted)
+        again = subprocess.run([STARLING, "check", os.path.join(out, "model.safetensors")], capture_output=True, text=True)
+        assert again.returncode == 0, again.stdout + again.stderr
+        if name == "whole":
+            _, _, _, alone = trained(folder, base, "alone", workers=1)
+            assert alone == digest, "one worker has other bits"
+            # Into transformers and back: the same weights, so the same losses.
+            after.save_pretrained(os.path.join(folder, "back"))
+            _, _, one, first = trained(folder, out, "of-starling")
+            _, _, other, second = trained(folder, os.path.join(folder, "back"), "of-transformers")
+            assert (one, first) == (other, second), "what transformers wrote back is another model"
+    del net
+
+
+def greedy_tokens_are_those_of_transformers(folder):
+    net = random_gpt2(n_positions=256, n_embd=64, initializer_range=0.2).eval()
+    base = os.path.join(folder, "base")
+    net.save_pretrained(base)
+    ours = theirs = 0.0
+    for number in range(20):
+        prompt = "".join(chr(97 + (number * 7 + i * (number + 3)) % 26) for i in range(1 + number * 2))
+        begun = time.monotonic()
+        done = subprocess.run([STARLING, "generate", base, "--prompt", prompt, "--temperature", "0", "--tokens", "200", "--ids"],
+                              capture_output=True, text=True)
+        ours += time.monotonic() - begun
+        assert done.returncode == 0, done.stderr
+        tokens = torch.tensor([list(prompt.encode())])
+        begun = time.monotonic()
+        with torch.no_grad():
+            wanted = net.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=200, do_sample=False, pad_token_id=0)
+        theirs += time.monotonic() - begun
+        got, wanted = list(map(int, done.stdout.split())), wanted[0, tokens.shape[1]:].tolist()
+        same = next((i for i, (a, b) in enumerate(zip(got, wanted)) if a != b), len(wanted))
+        assert len(got) == 200 and got == wanted, f"prompt {number}: token {same} of {len(wanted)} differs"
+    print(f"  {20 * 200 / ours:.0f} tokens/s with the start of each program, transformers {20 * 200 / theirs:.0f}")
+
+
+def what_is_no_weights_file_is_one_line(folder):
+    net = random_gpt2()
+    base = os.path.join(folder, "base")
+    net.save_pretrained(base)
+    torch.save(net.state_dict(), os.path.join(folder, "pytorch_model.bin"))
+    for path, expected in ((os.path.join(folder, "pytorch_model.bin"), "config.json"),
+                           (os.path.join(base, "config.json"), "config.json")):
+        done = subprocess.run([STARLING, "generate", path, "--prompt", "a"], capture_output=True, text=True)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and expected in done.stderr, done.stderr
+        assert not re.search("Traceback|terminate", done.stderr) and math.isfinite(len(done.stdout))
+
+
+if __name__ == "__main__":
+    sys.exit(run(weights_are_trained_as_torch_trains_them, greedy_tokens_are_those_of_transformers,
+                 what_is_no_weights_file_is_one_line))
