@@ -9,6 +9,39 @@
 namespace starling::kernels {
 namespace {
 
+// One row times a matrix is as fast as its weights come from memory; a Gemm would copy them first. Each element is a
+// sum over rising k.
+
+// y[n] += x[k] b[k,n]
+void row_times(std::size_t k, std::size_t n, const float* x, const float* b, float* y) {
+  std::size_t i = 0;
+  for (; i + 4 <= k; i += 4) {
+    const float* const b0 = b + i * n;
+    const float *const b1 = b0 + n, *const b2 = b1 + n, *const b3 = b2 + n;
+    const float x0 = x[i], x1 = x[i + 1], x2 = x[i + 2], x3 = x[i + 3];
+    for (std::size_t j = 0; j < n; ++j)
+      y[j] = (((y[j] + x0 * b0[j]) + x1 * b1[j]) + x2 * b2[j]) + x3 * b3[j];
+  }
+  for (; i < k; ++i)
+    for (std::size_t j = 0; j < n; ++j) y[j] += x[i] * b[i * n + j];
+}
+
+// y[n] = x[k] b[n,k]^T, each element in kLanes sums that are added up then.
+void row_times_transposed(std::size_t k, std::size_t n, const float* x, const float* b, float* y) {
+  constexpr std::size_t kLanes = 16;
+  for (std::size_t j = 0; j < n; ++j) {
+    const float* const row = b + j * k;
+    float lanes[kLanes] = {};
+    std::size_t i = 0;
+    for (; i + kLanes <= k; i += kLanes)
+      for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + lane] * row[i + lane];
+    float sum = 0;
+    for (const float lane : lanes) sum += lane;
+    for (; i < k; ++i) sum += x[i] * row[i];
+    y[j] = sum;
+  }
+}
+
 // GPT-2, as kernels/layers/gpt.h computes it.
 class GptDecoder : public Decoder {
  public:
@@ -51,11 +84,7 @@ class GptDecoder : public Decoder {
     for (Block& block : blocks_) pass(block, n);
     size_ += static_cast<std::uint32_t>(n);
     norm(1, x_.data() + (n - 1) * c, final_gain_, final_bias_);
-    Gemm head{.m = 1, .n = spec_.vocabulary, .k = c};
-    head.a = normed_.data(), head.lda = c;
-    head.b = wte_, head.ldb = c, head.b_transposed = true;
-    head.c = logits_.data(), head.ldc = spec_.vocabulary;
-    multiply(head);
+    row_times_transposed(c, spec_.vocabulary, normed_.data(), wte_, logits_.data());
     return logits_;
   }
 
@@ -109,6 +138,11 @@ class GptDecoder : public Decoder {
   // y = x W + b (+ add)
   void apply(const Linear& linear, std::size_t rows, const float* x, float* y,
              const float* add = nullptr) {
+    if (rows == 1) {
+      for (std::size_t j = 0; j < linear.out; ++j)
+        y[j] = add ? add[j] + linear.bias[j] : linear.bias[j];
+      return row_times(linear.in, linear.out, x, linear.weight, y);
+    }
     Gemm g{.m = rows, .n = linear.out, .k = linear.in};
     g.a = x, g.lda = linear.in;
     g.b = linear.weight, g.ldb = linear.out;

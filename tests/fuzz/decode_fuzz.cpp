@@ -90,7 +90,7 @@ void check_answer(ByteView bytes) {
   if (const auto notice = actors::parse_aws_action(text, now)) check_notice(notice.value());
   if (const auto hint = actors::parse_aws_rebalance(text)) check_notice(hint.value());
   if (const auto events = actors::parse_azure_events(text, "vm_3", now))
-    for (const auto& event : events.value()) check_notice(event.notice);
+    for (const auto& event : events.value().events) check_notice(event.notice);
   if (const auto token = actors::parse_aws_token(text))
     STARLING_CHECK(token.value().find_first_of("\r\n ") == std::string::npos);
   if (const auto name = actors::parse_azure_name(text))

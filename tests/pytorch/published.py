@@ -15,12 +15,14 @@ import time
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
+from transformers.utils import logging
 
 from cases import run, written
 
+logging.disable_progress_bar()
 STARLING = os.path.abspath(sys.argv[1])
 CONTEXT, SEQUENCES, MICRO_BATCHES, STEPS = 32, 2, 4, 20
-BOUND = 2e-5  # of a loss, relative; of 20 steps in fp32, whose sums are in other orders
+BOUND = 2e-6  # of a loss, relative; of 20 steps in fp32, whose sums are in other orders
 
 
 def random_gpt2(**more):
