@@ -30,16 +30,22 @@ std::optional<TokensNote> TokensNote::read(const std::string& folder) {
   const auto json = parse_json(text);
   if (!json || !json.value().is_object()) return std::nullopt;
   TokensNote note;
+  const auto count = [&](const char* key) -> std::uint64_t {
+    const auto it = json.value().find(key);
+    return it != json.value().end() && it->is_number_unsigned() ? it->get<std::uint64_t>() : 0;
+  };
   const auto number = [&](const char* key) -> std::optional<std::uint32_t> {
     const auto it = json.value().find(key);
-    if (it == json.value().end() || !it->is_number_unsigned() ||
-        it->get<std::uint64_t>() > 1u << 24)
+    if (it == json.value().end() || !it->is_number_unsigned() || count(key) > 1u << 24)
       return std::nullopt;
     return it->get<std::uint32_t>();
   };
   if (!number("vocabulary")) return std::nullopt;
   note.vocabulary = *number("vocabulary");
   note.bits = number("bits").value_or(16);
+  note.tokens = count("tokens");
+  note.documents = count("documents");
+  note.bytes = count("bytes");
   note.begin = number("begin");
   note.end = number("end");
   return note;

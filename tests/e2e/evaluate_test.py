@@ -1,5 +1,6 @@
 """Held-out data: the loss over them is in the record, with the same bits for any number of workers and through kills,
 and the training is what it is without."""
+import math
 import contextlib
 import glob
 import shutil
@@ -32,7 +33,9 @@ def any_number_of_workers_evaluates_to_the_same_bits(place):
         run = place.run(evaluated(place, 30), "--workers", workers, "--threads", threads).end()
         same(run, quiet)
         require(evaluations(run) == found, f"{workers} workers: {evaluations(run)}, one worker: {found}")
-    require("held-out loss" in quiet.text(), quiet.text())
+    last = found[-1][1]
+    shown = f"held-out loss {last:.4f}  perplexity {math.exp(last):.4g}  {last / math.log(2):.4f} bits per byte"
+    require(shown in quiet.text(), f"{shown} is not in {quiet.text()}")
     with open(quiet.out + "/loss.svg") as file:
         require("held out" in file.read(), "no curve of the held-out loss")
 

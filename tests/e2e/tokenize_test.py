@@ -1,5 +1,6 @@
 """`starling tokenize`: texts become token files, on which a job trains; what goes wrong is one line and leaves nothing."""
 import json
+import math
 import os
 import signal
 import struct
@@ -77,7 +78,13 @@ def a_job_trains_on_what_was_made(place):
     before = job
     job = job.replace("vocabulary = 256", "vocabulary = 400").split("[data]")[0] + f'[data]\nkind = "tokens"\npath = "{out}"\n'
     require(job != before and "vocabulary = 400" in job, job)
+    job += f'[evaluate]\npath = "{out}"\nevery = 5\nbatches = 2\n'
     run = place.quiet(written(place, "tokens.toml", job))
+    with open(os.path.join(out, "tokens.json")) as file:
+        about = json.load(file)
+    last = run.events("evaluation")[-1]["loss"]
+    shown = f"perplexity {math.exp(last):.4g}  {last / math.log(2) / (about['bytes'] / about['tokens']):.4f} bits per byte"
+    require(shown in run.text(), f"{shown} is not in {run.text()}")
     require(os.path.exists(os.path.join(run.out, "model.safetensors")), "no model")
 
 

@@ -1,11 +1,14 @@
 #include "tools/starling/spectator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <numbers>
 #include <utility>
 
 #include "core/base/overloaded.h"
 #include "core/observe/loss_curve.h"
+#include "core/text/tokens_note.h"
 
 namespace starling::tools {
 
@@ -22,8 +25,25 @@ const char* unit_of(const Job& job) {
   return input && input->tokens() ? "tokens" : "samples";
 }
 
+namespace {
+
+// Bytes of a token of the held-out data; 0: not known.
+double bytes_of_token(const Job& job) {
+  if (job.data.kind == DataKind::kText) return 1;
+  const auto note = TokensNote::read(job.evaluate.path);
+  return note && note->tokens > 0
+             ? static_cast<double>(note->bytes) / static_cast<double>(note->tokens)
+             : 0;
+}
+
+}  // namespace
+
 Spectator::Spectator(const Job& job)
-    : line_(stdout, ProgressStyle::of(stdout), job.steps, unit_of(job)) {}
+    : line_(stdout, ProgressStyle::of(stdout), job.steps, unit_of(job)) {
+  const auto input = input_of(job.model);
+  language_ = job.evaluate.on() && input && input->tokens();
+  if (language_) bytes_of_token_ = bytes_of_token(job);
+}
 
 void Spectator::show(const Event& event) {
   std::visit(
@@ -108,6 +128,15 @@ void Spectator::show_evaluation(const event::Evaluated& evaluation) {
                 static_cast<unsigned long long>(evaluation.version),
                 static_cast<unsigned long long>(line_.steps()), evaluation.loss);
   std::string line = text;
+  if (language_) {
+    std::snprintf(text, sizeof text, "  perplexity %.4g", std::exp(evaluation.loss));
+    line += text;
+  }
+  if (language_ && bytes_of_token_ > 0) {
+    std::snprintf(text, sizeof text, "  %.4f bits per byte",
+                  evaluation.loss / std::numbers::ln2 / bytes_of_token_);
+    line += text;
+  }
   for (const double metric : evaluation.metrics) {
     std::snprintf(text, sizeof text, "  %.4f", metric);
     line += text;

@@ -53,6 +53,8 @@ class Spectator {
   Version doubted_from_ = kNoVersion;
   std::uint64_t mismatches_ = 0;
   bool epoch_seen_ = false;
+  bool language_ = false;             // a model of tokens, with held-out ones
+  double bytes_of_token_ = 0;         // of those; 0: not known
   std::optional<Version> evaluated_;  // shown
 };
 
