@@ -1,8 +1,8 @@
 """Held-out data: the loss over them is in the record, with the same bits for any number of workers and through kills,
 and the training is what it is without."""
-import math
 import contextlib
 import glob
+import math
 import shutil
 import signal
 import subprocess
