@@ -2,6 +2,7 @@
 // A model whose first parameters are those that others have trained.
 
 #include <memory>
+#include <vector>
 
 #include "core/job/job.h"
 #include "kernels/models/model.h"
@@ -14,5 +15,9 @@ namespace starling::actors {
 // PretrainedWeights has them.
 std::unique_ptr<kernels::Model> with_weights(const GptSpec& spec,
                                              std::unique_ptr<kernels::Model> model);
+
+// Whether the weights that the job begins with, if any, are there and fit a model of these tensors; reads headers
+// and a head of its own. Errors: as above.
+Result<> check_weights(const Job& job, const std::vector<TensorSpec>& tensors);
 
 }  // namespace starling::actors

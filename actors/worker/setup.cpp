@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "actors/make_model.h"
+#include "actors/pretrained.h"
 #include "actors/script/python_model.h"
 #include "core/base/build.h"
 #include "core/base/exception.h"
@@ -226,6 +227,8 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
     model = script;
   } else {
     STARLING_TRY(made, make_model(job));
+    // Before memory is taken for what may be no such model.
+    STARLING_TRY(check_weights(job, made->tensors()));
     model = std::move(made);
   }
   STARLING_TRY(setup, begin(job, std::move(options.device), /*shares=*/script != nullptr));

@@ -23,7 +23,8 @@ inline Result<nlohmann::json> parse_json(std::string_view text, int depth_max = 
     if (event == At::object_start) keys.emplace_back();
     if (event == At::object_end) keys.pop_back();
     if (event == At::key && !keys.back().insert(parsed.get<std::string>()).second)
-      problem = "has the key \"" + parsed.get<std::string>().substr(0, 64) + "\" twice";
+      problem =
+          "has the key " + nlohmann::json(parsed).dump(-1, ' ', true).substr(0, 64) + " twice";
     return problem.empty();
   };
   auto json = nlohmann::json::parse(text.begin(), text.end(), watch, false);

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -22,6 +23,11 @@ constexpr const char* kOneFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr std::uint64_t kIndexBytesMax = 64u << 20;
 
+// Names stand in messages, which are lines.
+bool has_control(const std::string& name) {
+  return std::ranges::any_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
 // The shards that an index names, and the shard of each tensor.
 Result<std::map<std::string, std::string>> read_index(const std::string& path) {
   STARLING_TRY(is_file(path, "an index of shards"));
@@ -38,9 +44,11 @@ Result<std::map<std::string, std::string>> read_index(const std::string& path) {
   if (!has_map || index["weight_map"].empty()) return bad_input("has no weight_map; " + path);
   std::map<std::string, std::string> shards;
   for (const auto& [tensor, shard] : index["weight_map"].items()) {
+    if (has_control(tensor))
+      return bad_input("its weight_map has a tensor with a control character in its name; " + path);
     const std::string name = shard.is_string() ? shard.get<std::string>() : "";
     if (name.empty() || name.find('/') != name.npos || name == "." || name == ".." ||
-        name.find('\0') != name.npos)
+        has_control(name))
       return bad_input("its weight_map has a shard that is no name of a file; " + path);
     shards.emplace(tensor, name);
   }
@@ -90,9 +98,12 @@ Result<> PretrainedWeights::add(const std::string& path) {
   files_.push_back(std::make_unique<const SafetensorsFile>(std::move(opened)));
   const SafetensorsFile& file = *files_.back();
   stamps_.emplace(&file, stamp);
-  for (const SafetensorsEntry& entry : file.tensors())
+  for (const SafetensorsEntry& entry : file.tensors()) {
+    if (has_control(entry.name))
+      return bad_input("has a tensor with a control character in its name; " + path);
     if (!tensors_.emplace(entry.name, Tensor{&file, &entry}).second)
       return bad_input("has the tensor " + entry.name + ", which another shard has, too; " + path);
+  }
   return ok();
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <functional>
 
 #include "core/base/check.h"
 #include "core/text/utf8.h"
@@ -22,37 +21,111 @@ constexpr const char* kWhiteSpace =
     "\\x{"
     "3000}";
 
-// The expression in PCRE2's words.
-Result<std::string> words_of(std::string_view expression) {
-  std::string words;
-  bool in_class = false;
-  for (std::size_t i = 0; i < expression.size(); ++i) {
-    const char c = expression[i];
-    if (c != '\\') {
-      if (c == '[') in_class = true;
-      if (c == ']') in_class = false;
-      words += c;
-      continue;
+// Reads an expression of a tokenizer and writes it in PCRE2's words. Oniguruma, for which such expressions are
+// written, and PCRE2 mean the same by what is let through here.
+class Translation {
+ public:
+  explicit Translation(std::string_view expression) : rest_(expression) {}
+
+  Result<std::string> operator()() {
+    while (!rest_.empty()) {
+      STARLING_TRY(next());
     }
-    if (++i == expression.size()) return bad_input("ends in the middle of an escape");
-    const char escaped = expression[i];
-    if (escaped == 's') {
-      words += in_class ? kWhiteSpace : "[" + std::string(kWhiteSpace) + "]";
-    } else if (escaped == 'S' && !in_class) {
-      words += "[^" + std::string(kWhiteSpace) + "]";
-    } else if (escaped == 'd') {
-      words += "\\p{Nd}";
-    } else if (std::string_view("pPrntfv").find(escaped) != std::string_view::npos ||
-               std::ispunct(static_cast<unsigned char>(escaped))) {
-      words += {'\\', escaped};
-    } else {
-      return bad_input(std::string("has the escape \\") + escaped +
-                       (in_class ? " in a class" : "") +
-                       ", expected \\s, \\d, \\p, \\P, \\r, \\n, \\t, \\f, \\v or a sign");
-    }
+    return std::move(words_);
   }
-  return words;
-}
+
+ private:
+  Result<> next() {
+    const char c = rest_[0];
+    if (c == '[') return take_class();
+    if (c == '\\') return take_escape(/*in_class=*/false);
+    if (c == '(') return take_group();
+    if (c == '{') return take_count();
+    // Ends of lines and what a dot leaves out are other ones.
+    if (c == '^' || c == '$' || c == '.') return refuse(std::string(1, c));
+    return take(1);
+  }
+
+  Result<> take(std::size_t bytes) {
+    words_ += rest_.substr(0, bytes);
+    rest_.remove_prefix(bytes);
+    return ok();
+  }
+  static Error refuse(const std::string& what) {
+    return bad_input(
+        "has " + what +
+        ", which is not understood here; expected what tokenizers have: classes, \\s, \\p{L}, "
+        "(?: ), (?i: ), (?! ), (?= ), *, +, ?, {1,3}");
+  }
+
+  Result<> take_group() {
+    for (const std::string_view open : {"(?:", "(?i:", "(?!", "(?="})
+      if (rest_.starts_with(open)) return take(open.size());
+    if (rest_.starts_with("(?") || rest_.starts_with("(*"))
+      return refuse(std::string(rest_.substr(0, 3)));
+    return take(1);
+  }
+
+  // {2}, {2,}, {1,3}; a sign behind it is another one's.
+  Result<> take_count() {
+    const auto end = rest_.find('}');
+    const std::string_view count = rest_.substr(0, end == rest_.npos ? rest_.size() : end + 1);
+    const auto digits = count.find_first_not_of("0123456789", 1);
+    const bool fine =
+        end != rest_.npos && digits > 1 &&
+        count.find_first_not_of("0123456789", count[digits] == ',' ? digits + 1 : digits) == end;
+    const std::string_view behind = fine ? rest_.substr(end + 1) : std::string_view();
+    if (!fine || behind.starts_with('+') || behind.starts_with('?'))
+      return refuse(std::string(rest_.substr(0, std::min<std::size_t>(count.size() + 1, 16))));
+    return take(count.size());
+  }
+
+  Result<> take_class() {
+    STARLING_TRY(take(rest_.starts_with("[^") ? 2 : 1));
+    if (rest_.starts_with(']')) return refuse("] first in a class");
+    while (!rest_.empty()) {
+      if (rest_[0] == ']') return take(1);
+      if (rest_[0] == '[' || rest_.starts_with("&&"))
+        return refuse(std::string(rest_[0] == '[' ? "[" : "&&") + " in a class");
+      STARLING_TRY(rest_[0] == '\\' ? take_escape(/*in_class=*/true) : take(1));
+    }
+    return bad_input("ends in the middle of a class");
+  }
+
+  Result<> take_escape(bool in_class) {
+    if (rest_.size() < 2) return bad_input("ends in the middle of an escape");
+    const char escaped = rest_[1];
+    if (escaped == 'p' || escaped == 'P') return take_category();
+    if (escaped == 's' || (escaped == 'S' && !in_class)) {
+      words_ += in_class         ? std::string(kWhiteSpace)
+                : escaped == 's' ? "[" + std::string(kWhiteSpace) + "]"
+                                 : "[^" + std::string(kWhiteSpace) + "]";
+    } else if (escaped == 'd') {
+      words_ += "\\p{Nd}";
+    } else if (std::string_view("rntf").find(escaped) != std::string_view::npos ||
+               std::ispunct(static_cast<unsigned char>(escaped))) {
+      return take(2);
+    } else {
+      return refuse(std::string("the escape \\") + escaped + (in_class ? " in a class" : ""));
+    }
+    rest_.remove_prefix(2);
+    return ok();
+  }
+
+  // A general category: scripts have other members in PCRE2.
+  Result<> take_category() {
+    static constexpr std::string_view kMajor = "LMNPSZC", kMinor = "ultmonedcfskpi";
+    const std::size_t letters = rest_.size() > 5 && rest_[4] == '}' ? 1 : 2;
+    const bool fine = rest_.size() > letters + 3 && rest_[2] == '{' && rest_[letters + 3] == '}' &&
+                      kMajor.find(rest_[3]) != kMajor.npos &&
+                      (letters == 1 || kMinor.find(rest_[4]) != kMinor.npos);
+    if (!fine) return refuse(std::string(rest_.substr(0, 12)));
+    return take(letters + 4);
+  }
+
+  std::string_view rest_;
+  std::string words_;
+};
 
 }  // namespace
 
@@ -76,6 +149,9 @@ Result<Pattern> Pattern::compile_words(const std::string& words) {
     return bad_input(std::string("is no regular expression: ") +
                      reinterpret_cast<const char*>(text));
   }
+  std::uint32_t may_be_empty = 0;
+  pcre2_pattern_info(pattern.code_.get(), PCRE2_INFO_MATCHEMPTY, &may_be_empty);
+  if (may_be_empty != 0) return bad_input("can match nothing at all, and would cut anywhere");
   // Without the compiler of this processor matches are slower and the same.
   pcre2_jit_compile(pattern.code_.get(), PCRE2_JIT_COMPLETE);
   return pattern;
@@ -86,21 +162,7 @@ Result<Pattern> Pattern::compile(std::string_view expression) {
     return bad_input("has " + std::to_string(expression.size()) + " bytes, expected 1 to " +
                      std::to_string(kExpressionMax));
   if (not_utf8(expression)) return bad_input("is not UTF-8");
-  STARLING_TRY(words, words_of(expression));
-  return compile_words(words);
-}
-
-Result<Pattern> Pattern::any_of(std::vector<std::string> texts) {
-  std::ranges::sort(texts, std::greater(), &std::string::size);
-  std::string words;
-  for (const std::string& text : texts) {
-    STARLING_CHECK(!text.empty());
-    if (!words.empty()) words += '|';
-    for (const char c : text) {
-      if (std::ispunct(static_cast<unsigned char>(c))) words += '\\';
-      words += c;
-    }
-  }
+  STARLING_TRY(words, Translation(expression)());
   return compile_words(words);
 }
 

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/base/result.h"
 
@@ -15,17 +14,15 @@ struct pcre2_real_match_data_8;
 
 namespace starling {
 
-// PCRE2 runs it. What the expressions of tokenizers write alike and PCRE2 means otherwise is put into
-// words that mean the same to both: \s and \S are Unicode's White_Space, \d is \p{Nd}. Classes follow
-// PCRE2's version of Unicode (14 in Debian 12).
+// PCRE2 runs it. Such expressions are written for Oniguruma: what the two mean alike is taken, what they mean
+// otherwise is put into words of PCRE2 (\s is Unicode's White_Space) or refused (scripts, ^, $, a dot, possessive
+// counts, sets within classes). Classes follow PCRE2's version of Unicode.
 // Threads: const functions from any thread, each with a Scan of its own.
 class Pattern {
  public:
-  // Errors: kBadInput  no expression, or one with an escape that is not among those of tokenizers
-  //                    (\s \S \d \p \P \r \n \t \f \v, and signs), or longer than 4096 bytes.
+  // Errors: kBadInput  no expression, one that may match nothing, something in it that is not understood, or
+  //                    longer than 4096 bytes.
   static Result<Pattern> compile(std::string_view expression);
-  // Finds each of these texts as it stands; of two that begin at one place the longer.
-  static Result<Pattern> any_of(std::vector<std::string> texts);
   // The version of Unicode that classes follow: "14.0.0".
   static std::string unicode();
 

@@ -15,14 +15,11 @@ constexpr std::size_t kKnownMax = 1u << 16;  // pieces; some 10 MB
 constexpr std::size_t kKnownBytes = 64;      // longer pieces do not come again
 constexpr std::size_t kPieceMax = 0x7fffffff;
 
-std::optional<Pattern> any_of(const TokenizerFile& file, bool marks) {
+std::vector<std::string> added_in(const TokenizerFile& file, bool first) {
   std::vector<std::string> texts;
   for (const auto& added : file.added)
-    if (marks || !added.special) texts.push_back(file.tokens[added.id]);
-  if (texts.empty()) return std::nullopt;
-  auto pattern = Pattern::any_of(std::move(texts));
-  STARLING_CHECK(pattern.has_value());
-  return std::move(pattern).value();
+    if (added.first == first) texts.push_back(file.tokens[added.id]);
+  return texts;
 }
 
 }  // namespace
@@ -30,14 +27,18 @@ std::optional<Pattern> any_of(const TokenizerFile& file, bool marks) {
 Tokenizer::Tokenizer(TokenizerFile file)
     : file_(std::move(file)),
       split_(Pattern::compile(file_.split).value()),
-      plain_(any_of(file_, false)),
-      all_(any_of(file_, true)) {
-  for (const auto& added : file_.added) added_.emplace(file_.tokens[added.id], added.id);
+      first_(added_in(file_, true)),
+      others_(added_in(file_, false)) {
+  std::vector<bool> found_alone(file_.tokens.size());
+  for (const auto& added : file_.added) {
+    added_.emplace(file_.tokens[added.id], added.id);
+    found_alone[added.id] = !added.vocabulary;
+    if (added.special) marks_.insert(file_.tokens[added.id]);
+  }
   ids_.reserve(file_.tokens.size());
   for (std::uint32_t id = 0; id < vocabulary(); ++id) {
     const std::string& bytes = file_.tokens[id];
-    const auto added = added_.find(bytes);
-    if (added != added_.end() && added->second == id) continue;
+    if (found_alone[id]) continue;
     ids_.emplace(bytes, id);
     if (bytes.size() == 1) of_byte_[static_cast<unsigned char>(bytes[0])] = id;
   }
@@ -70,23 +71,33 @@ std::string Tokenizer::decode(std::span<const std::uint32_t> tokens) const {
 }
 
 Encoder::Encoder(const Tokenizer& tokenizer, Marks marks)
-    : tokenizer_(tokenizer), pieces_(tokenizer.split_) {
-  const auto& added = marks == Marks::kTokens ? tokenizer.all_ : tokenizer.plain_;
-  if (added) added_.emplace(*added);
-}
+    : tokenizer_(tokenizer), pieces_(tokenizer.split_), marks_(marks) {}
 
 Result<> Encoder::encode(std::string_view text, std::vector<std::uint32_t>& tokens) {
   if (const auto at = not_utf8(text))
     return bad_input("is not UTF-8 at byte " + std::to_string(*at));
-  std::size_t from = 0;
-  while (added_) {
-    STARLING_TRY(match, added_->next(text, from));
-    if (!match) break;
-    STARLING_TRY(encode_plain(text.substr(from, match->begin - from), tokens));
-    tokens.push_back(tokenizer_.added_.at(text.substr(match->begin, match->end - match->begin)));
-    from = match->end;
+  return take_out(tokenizer_.first_, text, tokens, [&](std::string_view between) {
+    return take_out(tokenizer_.others_, between, tokens,
+                    [&](std::string_view plain) { return encode_plain(plain, tokens); });
+  });
+}
+
+template <class Rest>
+Result<> Encoder::take_out(const TextFinder& finder, std::string_view text,
+                           std::vector<std::uint32_t>& tokens, const Rest& rest) {
+  std::size_t begin = 0, from = 0;
+  while (!finder.empty()) {
+    const auto found = finder.next(text, from);
+    if (!found) break;
+    const std::string& token = finder.text(found->which);
+    from = found->begin + token.size();
+    // What a mark hides stays hidden where the mark is text.
+    if (marks_ == Marks::kText && tokenizer_.marks_.contains(token)) continue;
+    STARLING_TRY(rest(text.substr(begin, found->begin - begin)));
+    tokens.push_back(tokenizer_.added_.at(token));
+    begin = from;
   }
-  return encode_plain(text.substr(from), tokens);
+  return rest(text.substr(begin));
 }
 
 Result<> Encoder::encode_plain(std::string_view text, std::vector<std::uint32_t>& tokens) {

@@ -8,10 +8,12 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/base/result.h"
 #include "core/text/pattern.h"
+#include "core/text/text_finder.h"
 #include "core/text/tokenizer_file.h"
 
 namespace starling {
@@ -47,7 +49,8 @@ class Tokenizer {
 
   TokenizerFile file_;
   Pattern split_;
-  std::optional<Pattern> plain_, all_;  // the added tokens that are no marks, and all of them
+  TextFinder first_, others_;  // added tokens, those that are looked for first and the rest
+  std::unordered_set<std::string_view> marks_;  // special ones
   std::unordered_map<std::string_view, std::uint32_t> ids_, added_;
   std::unordered_map<std::uint64_t, Merged> merges_;
   std::uint32_t of_byte_[256];
@@ -76,6 +79,10 @@ class Encoder {
       return rank != other.rank ? rank > other.rank : place > other.place;
     }
   };
+  // Takes out the added tokens of a finder, and gives what is between them to `rest`.
+  template <class Rest>
+  Result<> take_out(const TextFinder& finder, std::string_view text,
+                    std::vector<std::uint32_t>& tokens, const Rest& rest);
   Result<> encode_plain(std::string_view text, std::vector<std::uint32_t>& tokens);
   void encode_piece(std::string_view piece, std::vector<std::uint32_t>& tokens);
   void merge(std::string_view piece, std::vector<std::uint32_t>& tokens);
@@ -83,7 +90,7 @@ class Encoder {
 
   const Tokenizer& tokenizer_;
   Pattern::Scan pieces_;
-  std::optional<Pattern::Scan> added_;
+  const Marks marks_;
   // Pieces that were met before: most of a language is the same few thousand.
   std::unordered_map<std::string, std::vector<std::uint32_t>> known_;
   std::vector<Symbol> symbols_;

@@ -98,7 +98,7 @@ class Collector {
     return ok();
   }
 
-  // A token that is found as it stands, and has the id of one of the vocabulary or the next ones.
+  // A token that is found as it stands: one of the vocabulary, or the next behind it, as `tokenizers` numbers them.
   Result<> added(const Json& entry) {
     if (!entry.is_object() || !entry.contains("content") || !entry["content"].is_string() ||
         !entry.contains("id"))
@@ -108,35 +108,45 @@ class Collector {
     if (content.empty() || content.size() > kTokenMax)
       return bad_input("has an added token of " + std::to_string(content.size()) +
                        " bytes, expected 1 to " + std::to_string(kTokenMax));
+    for (const char* flag : {"lstrip", "rstrip", "single_word", "special", "normalized"})
+      if (const auto it = entry.find(flag); it != entry.end() && !it->is_boolean())
+        return bad_input("added token " + shown(content) + " has a " + flag +
+                         " that is neither true nor false");
     for (const char* flag : {"lstrip", "rstrip", "single_word"})
-      if (entry.value(flag, Json(false)) != false)
+      if (entry.value(flag, false))
         return bad_input("added token " + shown(content) + " has " + flag +
                          ", which is not done here");
-    if (id >= file_.tokens.size() && id < kTokensMax) file_.tokens.resize(std::size_t{id} + 1);
-    if (id < file_.tokens.size() && !file_.tokens[id].empty()) {
-      const auto known = ids_.find(content);
-      if (known == ids_.end() || known->second != id)
-        return bad_input("added token " + shown(content) + " has the id of another token, " +
-                         std::to_string(id));
-      file_.tokens[id] = content;
-    } else {
-      STARLING_TRY(put(id, content));
+    const auto known = ids_.find(content);
+    const std::uint32_t expected =
+        known != ids_.end() ? known->second : static_cast<std::uint32_t>(file_.tokens.size());
+    if (id != expected)
+      return bad_input("added token " + shown(content) + " has the id " + std::to_string(id) +
+                       ", expected " + std::to_string(expected) +
+                       (known != ids_.end() ? " as in the vocabulary" : ", the next one"));
+    if (std::ranges::any_of(file_.added, [&](const auto& other) { return other.id == id; }))
+      return bad_input("added token " + shown(content) + " is there twice");
+    const bool odd = std::ranges::any_of(odd_, [&](const auto& one) { return one.first == id; });
+    if (known == ids_.end()) {
+      file_.tokens.push_back(content);
+    } else if (!odd && file_.tokens[id] != content) {
+      return bad_input("added token " + shown(content) +
+                       " is written as other bytes are in the vocabulary, and could be either");
     }
-    file_.added.push_back({id, entry.value("special", Json(false)) == true});
+    file_.added.push_back({id, entry.value("special", false), !entry.value("normalized", true),
+                           known != ids_.end() && !odd});
     return ok();
   }
 
   Result<TokenizerFile> finished() {
-    for (std::size_t id = 0; id < file_.tokens.size(); ++id)
-      if (file_.tokens[id].empty()) return bad_input("no token has the id " + std::to_string(id));
     for (const auto& [id, token] : odd_)
       if (std::ranges::none_of(file_.added, [&](const auto& a) { return a.id == id; }))
         return bad_input(
             "token " + shown(token) +
             " has a character that stands for no byte; expected a byte-level vocabulary");
     std::array<bool, 256> there{};
-    for (const std::string& token : file_.tokens)
-      if (token.size() == 1) there[static_cast<unsigned char>(token[0])] = true;
+    for (const auto& [token, id] : ids_)
+      if (const std::string& bytes = file_.tokens[id]; bytes.size() == 1)
+        there[static_cast<unsigned char>(bytes[0])] = true;
     const auto missing = std::ranges::find(there, false);
     if (missing != there.end())
       return bad_input("byte " + std::to_string(missing - there.begin()) + " alone is no token");
@@ -155,8 +165,9 @@ class Collector {
     return id.get<std::uint32_t>();
   }
   Result<> put(std::uint32_t id, std::string bytes) {
-    // The vocabulary may leave places for added tokens in its middle.
-    if (id >= file_.tokens.size()) file_.tokens.resize(std::size_t{id} + 1);
+    if (id >= file_.tokens.size())
+      return bad_input("a token has the id " + std::to_string(id) + " in a vocabulary of " +
+                       std::to_string(file_.tokens.size()) + " tokens, expected no gap");
     if (!file_.tokens[id].empty()) return bad_input("two tokens have the id " + std::to_string(id));
     file_.tokens[id] = std::move(bytes);
     return ok();

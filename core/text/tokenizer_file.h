@@ -21,7 +21,9 @@ struct TokenizerFile {
   };
   struct Added {
     std::uint32_t id;
-    bool special;  // a mark, which text does not become unless it is asked for
+    bool special;     // a mark, which text does not become unless it is asked for
+    bool first;       // looked for before the others
+    bool vocabulary;  // also a token of the vocabulary, which text may become by merges
   };
 
   std::vector<std::string> tokens;  // by id, the bytes that each stands for

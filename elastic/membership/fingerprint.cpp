@@ -17,7 +17,9 @@ constexpr std::array kParts = {
     // The digest of a script's data is of its held-out data too, and theirs is 0.
     Part{"data", "other data or held-out data, or other values of what a script does not train"},
     Part{"held-out data", "other held-out data"},
-    Part{"weights", "other first parameters: another build(), or another library"},
+    Part{
+        "weights",
+        "other first parameters: other files of [model].from, another build(), or another library"},
     Part{"first gradient",
          "another script or other data, or a processor or library that computes otherwise"},
     Part{"probe of steps", "the update is computed otherwise: another build or processor"},

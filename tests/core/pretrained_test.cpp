@@ -136,6 +136,18 @@ TEST_CASE("pretrained: a config.json that computes otherwise than GPT-2 does her
   CHECK(has(error([](Json& j) { j["n_layer"] = 0; }), "n_layer is 0, expected 1 to 1024"));
   CHECK(has(error([](Json& j) { j["n_embd"] = "12"; }), "n_embd is \"12\""));
   CHECK(has(error([](Json& j) { j["vocab_size"] = -1; }), "vocab_size is -1"));
+  CHECK(has(error([](Json& j) { j["num_attention_heads"] = 2; }), "which mean the same"));
+  CHECK(error([](Json& j) { j["num_attention_heads"] = 3; }) == "no error");
+  CHECK(has(error([](Json& j) {
+              j["quantization_config"] = {{"bits", 4}};
+            }),
+            "quantization_config"));
+  const auto aliases =
+      parse_gpt2_config(R"({"model_type":"gpt2","hidden_size":24,"num_hidden_layers":3,
+      "num_attention_heads":2,"max_position_embeddings":7})")
+          .value();
+  CHECK(
+      (aliases.width == 24 && aliases.layers == 3 && aliases.heads == 2 && aliases.positions == 7));
   CHECK(has(parse_gpt2_config("[]").error().text(), "model_type is missing"));
   const auto usual = parse_gpt2_config(R"({"model_type":"gpt2"})").value();
   CHECK((usual.layers == 12 && usual.width == 768 && usual.vocabulary == 50257 &&
@@ -164,8 +176,10 @@ TEST_CASE(
             .from == folder.path() + "/none");
   const auto error = [&](const std::string& keys) { return job(keys).error().text(); };
   CHECK(has(error("from = \"model\"\nlayers = 3"), "layers must be 2 as in the config.json"));
-  CHECK(has(error("from = \"model\"\ncontext = 65"), "context must be 64"));
-  CHECK(has(error("from = \"none\""), "expected the config.json of a model"));
+  CHECK(has(error("from = \"model\"\ncontext = 65"), "context must be at most 64"));
+  CHECK(has(error("from = \"none\""), "no such file or folder of weights"));
+  folder.write("empty/x", "");
+  CHECK(has(error("from = \"empty\""), "expected the config.json of a model"));
   CHECK(has(error("from = \"s3://bucket/model\""), "must be a file or folder of this machine"));
   CHECK(has(error("layers = 2"), "is missing"));
   // The path reaches no bit of the result; that there are weights does.

@@ -147,6 +147,7 @@ def what_does_not_fit_is_one_line(place):
             ("tensor wte.weight is [256, 32], expected [256, 64]", config(n_embd=64)),
             ("no tensor h.2.ln_1.weight", config(n_layer=3)),
             ("has the tensor transformer.h.1.", config(n_layer=1)),
+            ("which mean the same", config(num_attention_heads=1)),
             ("expected the config.json of a model", lambda folder: os.remove(os.path.join(folder, "config.json"))),
             ("has no model.safetensors", lambda folder: os.remove(os.path.join(folder, "model.safetensors"))),
             ("model.safetensors", cut),
@@ -156,8 +157,24 @@ def what_does_not_fit_is_one_line(place):
         folder = changed(change)
         refused(expected, folder, "--prompt", "a")
         run_refused(expected, folder)
+    # What shows in no tensor: the job says all five keys, and the files another model.
+    for expected, values in (("heads is 2, and 1 in the config.json", {"n_head": 1}), ("gelu_new", {"activation_function": "relu"})):
+        folder = changed(config(**values))
+        job = edited(place, place.job(), (r'kind = "gpt"\n', f'kind = "gpt"\nfrom = "{folder}"\n'))
+        run = place.run(job, "--workers", 1)
+        run.end(2)
+        require(expected in run.text(), run.text()[-2000:])
+        checked = subprocess.run([STARLING, "check", job], capture_output=True, text=True, timeout=PATIENCE)
+        require(checked.returncode == 2 and expected in checked.stderr, checked.stderr)
+    # A model of gigabytes by its config.json takes none before its weights are looked at.
+    folder = changed(config(n_embd=8192, n_layer=16))
+    checked = subprocess.run(["sh", "-c", f"ulimit -v 4000000; exec {STARLING} generate {folder} --prompt a"], capture_output=True,
+                             text=True, timeout=PATIENCE)
+    require(checked.returncode == 2 and "tensor wte.weight is" in checked.stderr, f"{checked.returncode} {checked.stderr}")
+    for option in ("--temperature", "--top-p"):
+        refused("must be a number, is nan", model, option, "nan")
     refused("is another one's", model, "--tokenizer", os.path.join(BPE, "gpt2.json"))
-    refused("no such file", place.path("none"))
+    refused("no such file or folder of weights", place.path("none"))
     refused("exclude one another", model, "--prompt", "a", "--prompt-file", "-")
     refused("expected a prompt", model, "--prompt-file", place.path("none"))
 

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "actors/make_model.h"
+#include "actors/pretrained.h"
 #include "core/base/file_system.h"
 #include "core/base/keys.h"
 #include "core/base/s3_place.h"
@@ -65,6 +66,8 @@ int check_job(const std::string& file) {
   if (const auto here = check_names(job.value(), file); !here) return fail(here.error());
   const auto model = actors::make_model(job.value());
   if (!model) return fail(model.error());
+  if (auto fit = actors::check_weights(job.value(), model.value()->tensors()); !fit)
+    return fail(fit.error());
   const auto data = Dataset::open(job.value());
   if (!data) return fail(data.error());
   std::uint64_t parameters = 0;

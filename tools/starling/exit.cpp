@@ -12,6 +12,7 @@
 
 #include "core/base/exception.h"
 #include "core/base/exit.h"
+#include "core/base/text.h"
 
 namespace starling::tools {
 namespace {
@@ -37,7 +38,14 @@ int exit_code(Code code) {
   return kExitInternal;
 }
 
-int fail(int code, const std::string& text) {
+int fail(int code, const std::string& said) {
+  // What others wrote moves no cursor and changes no colour.
+  std::string text;
+  for (const char c : said) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool control = (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f;
+    text += control ? "\\x" + hex(ByteView(&byte, 1)) : std::string(1, c);
+  }
   std::fprintf(stderr, "starling: %s\n", text.c_str());
   if (also_into < 0) return code;
   const std::string line = std::to_string(code) + " " + text + "\n";

@@ -14,6 +14,7 @@
 #include <span>
 
 #include "actors/make_model.h"
+#include "actors/pretrained.h"
 #include "core/base/file_system.h"
 #include "core/job/models/gpt_config.h"
 #include "core/text/pattern.h"
@@ -94,6 +95,12 @@ struct Loaded {
 
 Result<Loaded> load(const std::string& path, const std::string& isa) {
   Loaded loaded;
+  std::error_code error;
+  if (fs::exists(path + "/events.jsonl", error) && !fs::exists(path + "/config.json", error))
+    return bad_input(
+        "no model is there yet: the run has not come to its end; starling export makes one of a "
+        "checkpoint; " +
+        path);
   STARLING_TRY(config, read_gpt2_config(path));
   loaded.spec = {config.layers,    config.heads,      config.width,
                  config.positions, config.vocabulary, path};
@@ -101,6 +108,8 @@ Result<Loaded> load(const std::string& path, const std::string& isa) {
   job.model = loaded.spec;
   job.isa = isa;
   STARLING_TRY(model, actors::make_model(job));
+  // Before memory is taken for what may be no such model.
+  STARLING_TRY(actors::check_weights(job, model->tensors()));
   loaded.model = std::move(model);
   loaded.layout = std::make_unique<Layout>(loaded.model->tensors());
   loaded.parameters.resize(loaded.layout->elements());
@@ -196,6 +205,14 @@ Result<int> run(const GenerateCommand& command) {
   return 0;
 }
 
+// CLI11 takes "nan" for a number in any range.
+const CLI::Validator kFinite(
+    [](std::string& text) {
+      return text.find_first_of("nN") == std::string::npos ? std::string()
+                                                           : "must be a number, is " + text;
+    },
+    "", "finite");
+
 }  // namespace
 
 void add_generate(CLI::App& app, GenerateCommand& command) {
@@ -218,6 +235,7 @@ void add_generate(CLI::App& app, GenerateCommand& command) {
       ->capture_default_str();
   sub->add_option("--temperature", command.rule.temperature,
                   "0: always the most likely token; 1: as the model has it")
+      ->check(kFinite)
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   sub->add_option("--top-k", command.rule.top_k, "only the so many most likely tokens; 0: all")
@@ -225,6 +243,7 @@ void add_generate(CLI::App& app, GenerateCommand& command) {
       ->capture_default_str();
   sub->add_option("--top-p", command.rule.top_p,
                   "only the most likely ones that together have this probability")
+      ->check(kFinite)
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   sub->add_option("--seed", command.rule.seed,

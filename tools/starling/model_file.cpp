@@ -68,11 +68,14 @@ Result<> write_text(const std::string& path, const std::string& text) {
   return ok();
 }
 
-// Copies the tokenizer of a job's tokens beside the model, which could not be used without.
-Result<> copy_tokenizer(const Job& job, const fs::path& folder) {
-  if (job.data.kind != DataKind::kTokens) return ok();
+// Copies the tokenizer of a job's tokens beside the model, which could not be used without. Returns a line where
+// nobody knows whether there is one.
+Result<std::string> copy_tokenizer(const Job& job, const fs::path& folder) {
+  if (job.data.kind != DataKind::kTokens) return std::string();
   std::error_code error;
-  if (fs::equivalent(job.data.path, folder, error)) return ok();
+  if (!fs::exists(job.data.path, error))
+    return "no tokenizer is beside the model, as " + job.data.path + " is gone";
+  if (fs::equivalent(job.data.path, folder, error)) return std::string();
   for (const std::string& name : tokenizer_files(job.data.path)) {
     fs::copy_file(fs::path(job.data.path) / name, folder / name,
                   fs::copy_options::overwrite_existing, error);
@@ -80,7 +83,7 @@ Result<> copy_tokenizer(const Job& job, const fs::path& folder) {
       return Error(Code::kBadInput, "cannot copy " + job.data.path + "/" + name + " to " +
                                         folder.string() + ": " + error.message());
   }
-  return ok();
+  return std::string();
 }
 
 std::string text_of(const nlohmann::json& json) {
@@ -145,7 +148,8 @@ Result<std::string> save_model(const std::string& path, const Job& job, const La
     if (const auto* gpt = std::get_if<GptSpec>(&job.model)) {
       STARLING_TRY(write_text((folder / "config.json").string(),
                               gpt_config(*gpt, end_of_document(job, *gpt))));
-      STARLING_TRY(copy_tokenizer(job, folder));
+      STARLING_TRY(missing, copy_tokenizer(job, folder));
+      said += (said.empty() || missing.empty() ? "" : "; ") + missing;
     }
     const std::string prefix = std::holds_alternative<GptSpec>(job.model) ? "transformer." : "";
     std::vector<SafetensorsTensor> tensors;

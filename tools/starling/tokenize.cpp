@@ -13,6 +13,7 @@
 
 #include "core/base/data_files.h"
 #include "core/data/token_file.h"
+#include "core/job/words.h"
 #include "core/text/documents.h"
 #include "core/text/tokenizer.h"
 #include "core/text/tokens_note.h"
@@ -26,34 +27,48 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kAtOnce = 32u << 20;  // bytes of the documents that are in memory
 
-// A folder that gets its name when it is whole. Else nothing of it stays.
+// A folder that gets its name when it is whole. Else nothing of it stays, nor of the folders above it that were made.
 class NewFolder {
  public:
-  explicit NewFolder(const std::string& path)
-      : path_(path), part_(path + ".part-" + std::to_string(::getpid())) {}
-  ~NewFolder() {
-    std::error_code error;
-    if (!part_.empty()) fs::remove_all(part_, error);
+  explicit NewFolder(const std::string& path) : path_(fs::path(path).lexically_normal()) {
+    if (path_.filename().empty()) path_ = path_.parent_path();
+    part_ = path_;
+    part_ += ".part-" + std::to_string(::getpid());
   }
-  const std::string& part() const { return part_; }
-  Result<> begin() const {
+  ~NewFolder() {
+    if (finished_) return;
     std::error_code error;
-    if (fs::exists(path_, error))
-      return bad_input(path_ + " is there already, expected a new folder");
-    fs::create_directories(part_, error);
-    if (error) return bad_input("cannot make " + path_ + ": " + error.message());
+    fs::remove_all(part_, error);
+    for (auto made = made_.rbegin(); made != made_.rend(); ++made) fs::remove(*made, error);
+  }
+  std::string part() const { return part_.string(); }
+  Result<> begin() {
+    std::error_code error;
+    if (fs::exists(fs::symlink_status(path_, error)))
+      return bad_input(path_.string() + " is there already, expected a new folder");
+    std::vector<fs::path> missing;
+    for (fs::path above = path_.parent_path(); !above.empty() && !fs::exists(above, error);
+         above = above.parent_path())
+      missing.push_back(above);
+    for (auto above = missing.rbegin(); above != missing.rend(); ++above)
+      if (fs::create_directory(*above, error)) made_.push_back(*above);
+    error.clear();
+    fs::create_directory(part_, error);
+    if (error) return bad_input("cannot make " + path_.string() + ": " + error.message());
     return ok();
   }
   Result<> finish() {
     std::error_code error;
     fs::rename(part_, path_, error);
-    if (error) return bad_input("cannot make " + path_ + ": " + error.message());
-    part_.clear();
+    if (error) return bad_input("cannot make " + path_.string() + ": " + error.message());
+    finished_ = true;
     return ok();
   }
 
  private:
-  std::string path_, part_;
+  fs::path path_, part_;
+  std::vector<fs::path> made_;
+  bool finished_ = false;
 };
 
 struct Encoded {
@@ -240,13 +255,13 @@ Result<int> run(const TokenizeCommand& command) {
         Pattern::unicode().c_str());
   std::printf(
       "%s: %s tokens of %zu bits in %u file%s, of %llu document%s, %.2f bytes a token, %.1f MB/s\n"
-      "in a job file: [model] vocabulary = %u; [data] kind = \"tokens\", path = \"%s\"\n",
+      "in a job file: [model] vocabulary = %u; [data] kind = \"tokens\", path = %s\n",
       command.out.c_str(), millions(out.tokens()).c_str(), 8 * bytes_of(width), out.files(),
       out.files() == 1 ? "" : "s", static_cast<unsigned long long>(counts.documents),
       counts.documents == 1 ? "" : "s",
       static_cast<double>(counts.bytes) / static_cast<double>(out.tokens()),
       static_cast<double>(counts.bytes) / 1e6 / seconds, tokenizer.vocabulary(),
-      command.out.c_str());
+      job_words::quoted(command.out).c_str());
   return 0;
 }
 
@@ -271,7 +286,9 @@ void add_tokenize(CLI::App& app, TokenizeCommand& command) {
   sub->add_option("--out", command.out, "new folder of the token files and the tokenizer")
       ->required()
       ->check(kNamed);
-  sub->add_option("--extension", command.extensions, "of folders only these files (.txt)")
+  sub->add_option(
+         "--extension", command.extensions,
+         "of folders only files that end so, as .txt; may come several times (default: all)")
       ->allow_extra_args(false);
   sub->add_option("--field", command.field, "of a line's object, which has the text")
       ->capture_default_str();

@@ -33,8 +33,10 @@ void read_config(job_words::Section& s, const GptSpec& said, GptSpec& spec) {
     // Positions beyond a shorter context are left out.
     const bool shorter = field == &GptSpec::context && said.*field < value;
     if (said.*field != value && !shorter)
-      return s.wrong(key, std::string(key) + " must be " + std::to_string(value) +
-                              " as in the config.json of from, is " + std::to_string(said.*field));
+      return s.wrong(key, std::string(key) + " must be " +
+                              (field == &GptSpec::context ? "at most " : "") +
+                              std::to_string(value) + " as in the config.json of from, is " +
+                              std::to_string(said.*field));
   }
 }
 

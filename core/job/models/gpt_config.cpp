@@ -41,18 +41,25 @@ Result<Gpt2Config> parse_gpt2_config(std::string_view text) {
     if (const auto it = config.find(key); it != config.end() && *it != value)
       return bad_input("its " + std::string(key) + " is " + said(*it) + ", expected " +
                        said(value));
+  if (const auto it = config.find("quantization_config"); it != config.end() && !it->is_null())
+    return bad_input("it has a quantization_config: its weights are no plain numbers");
   Gpt2Config made;
   const struct {
-    const char* key;
+    const char *key, *alias;  // transformers takes either
     std::uint32_t& value;
     std::uint32_t otherwise, most;
-  } numbers[] = {{"n_layer", made.layers, 12, 1024},
-                 {"n_head", made.heads, 12, 1024},
-                 {"n_embd", made.width, 768, 65536},
-                 {"n_positions", made.positions, 1024, 65536},
-                 {"vocab_size", made.vocabulary, 50257, 1 << 20}};
+  } numbers[] = {{"n_layer", "num_hidden_layers", made.layers, 12, 1024},
+                 {"n_head", "num_attention_heads", made.heads, 12, 1024},
+                 {"n_embd", "hidden_size", made.width, 768, 65536},
+                 {"n_positions", "max_position_embeddings", made.positions, 1024, 65536},
+                 {"vocab_size", "vocab_size", made.vocabulary, 50257, 1 << 20}};
   for (const auto& number : numbers) {
-    const auto it = config.find(number.key);
+    auto it = config.find(number.key);
+    const auto alias = config.find(number.alias);
+    if (it != config.end() && alias != config.end() && *it != *alias)
+      return bad_input("its " + std::string(number.key) + " is " + said(*it) + " and its " +
+                       number.alias + " " + said(*alias) + ", which mean the same");
+    if (it == config.end()) it = alias;
     number.value = number.otherwise;
     if (it == config.end()) continue;
     if (!it->is_number_unsigned() || it->get<std::uint64_t>() < 1 ||
@@ -67,12 +74,26 @@ Result<Gpt2Config> parse_gpt2_config(std::string_view text) {
   return made;
 }
 
+namespace {
+
+std::filesystem::path file_beside(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path at = path;
+  return (std::filesystem::is_directory(at, error) ? at : at.parent_path()) / "config.json";
+}
+
+}  // namespace
+
+bool has_gpt2_config(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(file_beside(path), error);
+}
+
 Result<Gpt2Config> read_gpt2_config(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
-  const fs::path folder =
-      fs::is_directory(path, error) ? fs::path(path) : fs::path(path).parent_path();
-  const std::string file = (folder / "config.json").string();
+  if (!fs::exists(path, error)) return bad_input("no such file or folder of weights; " + path);
+  const std::string file = file_beside(path).string();
   STARLING_TRY(is_file(file, "the config.json of a model"));
   if (const auto size = fs::file_size(file, error); error || size > kConfigBytesMax)
     return bad_input("has more than " + std::to_string(kConfigBytesMax) + " bytes; " + file);

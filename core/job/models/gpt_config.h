@@ -17,6 +17,8 @@ struct Gpt2Config {
 // than GPT-2 here does: another activation, epsilon or width of the feed-forward part, attention scaled by
 // layer or not at all, cross attention, a head that is not tied.
 Result<Gpt2Config> parse_gpt2_config(std::string_view json);
+// Whether there is one in the folder of `path`, a folder or a file of weights.
+bool has_gpt2_config(const std::string& path);
 // That of the folder of `path`, a folder or a file of weights; the text of an error names the file.
 Result<Gpt2Config> read_gpt2_config(const std::string& path);
 

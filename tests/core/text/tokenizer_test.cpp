@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -85,6 +86,47 @@ TEST_CASE("tokenizer: an added token that is no mark is found always") {
   CHECK(encoded(tokenizer, "<tool>", Marks::kText) == std::vector<std::uint32_t>{400});
 }
 
+// Each as tokenizers 0.23.3 has it.
+TEST_CASE("tokenizer: added tokens that are of the vocabulary, hide others, or come first") {
+  const auto with = [](const std::vector<nlohmann::json>& added) {
+    auto json = small();
+    for (const auto& one : added) json["added_tokens"].push_back(one);
+    return Tokenizer(parse_tokenizer(json.dump()).value());
+  };
+  const auto token = [](int id, const char* content, bool special, bool normalized) {
+    return nlohmann::json{
+        {"id", id}, {"content", content}, {"special", special}, {"normalized", normalized}};
+  };
+  using Ids = std::vector<std::uint32_t>;
+  const auto of = [&](const Tokenizer& t, const char* text) { return *t.find(text); };
+  {
+    // A mark that is also a byte: text has that byte all the same.
+    const auto byte = small()["model"]["vocab"]["!"].get<int>();
+    const Tokenizer t = with({token(byte, "!", true, false)});
+    CHECK(encoded(t, "a!b", Marks::kText) == Ids{of(t, "a"), of(t, "!"), of(t, "b")});
+    CHECK(encoded(t, "!", Marks::kTokens) == Ids{static_cast<std::uint32_t>(byte)});
+  }
+  {
+    const Tokenizer t = with({token(400, "<|abc|>", true, false), token(401, "abc", false, false)});
+    CHECK(encoded(t, "xabcy", Marks::kText) == Ids{of(t, "x"), 401, of(t, "y")});
+    const Ids hidden = encoded(t, "x<|abc|>y", Marks::kText);
+    CHECK(std::find(hidden.begin(), hidden.end(), 401) == hidden.end());
+    CHECK(encoded(t, "x<|abc|>y", Marks::kTokens) == Ids{of(t, "x"), 400, of(t, "y")});
+  }
+  {
+    const Tokenizer t = with({token(400, "wab", false, true), token(401, "bcy", false, false)});
+    CHECK(encoded(t, "wabcy", Marks::kText) == Ids{of(t, "w"), of(t, "a"), 401});
+  }
+  {
+    std::vector<nlohmann::json> many;
+    for (int i = 0; i < 3000; ++i)
+      many.push_back(token(
+          400 + i, ("<|reserved_special_token_" + std::to_string(i) + "|>").c_str(), true, false));
+    const Tokenizer t = with(many);
+    CHECK(encoded(t, "<|reserved_special_token_2999|>", Marks::kTokens) == Ids{3399});
+  }
+}
+
 TEST_CASE("tokenizer: vocab.json and merges.txt are what tokenizer.json is") {
   const auto json = small();
   std::string merges = "#version: 0.2\n";
@@ -138,7 +180,8 @@ TEST_CASE("tokenizer: files that are refused, and what is said") {
             }),
             "pre_tokenizer"));
   CHECK(has(changed([](Json& j) { j["model"]["vocab"]["a"] = 3; }), "two tokens have the id 3"));
-  CHECK(has(changed([](Json& j) { j["model"]["vocab"]["a"] = 4000; }), "no token has the id"));
+  CHECK(has(changed([](Json& j) { j["model"]["vocab"]["a"] = 4000; }),
+            "has the id 4000 in a vocabulary of 400 tokens"));
   CHECK(has(changed([](Json& j) { j["model"]["vocab"]["a"] = -1; }), "the id of token \"a\" is"));
   CHECK(has(changed([](Json& j) { j["model"]["vocab"]["a"] = 1e9; }), "the id of token \"a\" is"));
   CHECK(has(changed([](Json& j) { j["model"]["vocab"]["\u65e5"] = 400; }), "stands for no byte"));
@@ -155,10 +198,12 @@ TEST_CASE("tokenizer: files that are refused, and what is said") {
             "twice"));
   CHECK(has(changed([](Json& j) { j["model"]["merges"].push_back(7); }), "expected two tokens"));
   CHECK(has(changed([](Json& j) { j["added_tokens"][0]["lstrip"] = true; }), "lstrip"));
-  CHECK(
-      has(changed([](Json& j) { j["added_tokens"][0]["id"] = 5; }), "has the id of another token"));
+  CHECK(has(changed([](Json& j) { j["added_tokens"][0]["id"] = 5; }),
+            "has the id 5, expected 0 as in the vocabulary"));
   CHECK(has(parse_tokenizer("{").error().text(), "not JSON"));
   CHECK(has(parse_tokenizer("[1]").error().text(), "no tokenizer.json"));
+  CHECK(
+      has(parse_tokenizer("{\"a\\nb\":1,\"a\\nb\":2}").error().text(), "the key \"a\\nb\" twice"));
   CHECK(has(parse_tokenizer(R"({"model":1,"model":2})").error().text(), "\"model\" twice"));
   CHECK(has(parse_tokenizer(std::string(1u << 20, '[')).error().text(), "nested deeper"));
   CHECK(has(read_tokenizer("tests/fixtures").error().text(), "no tokenizer.json, nor vocab.json"));
@@ -184,13 +229,26 @@ TEST_CASE("pattern: expressions mean to PCRE2 what they mean to tokenizers") {
   CHECK(cut("[^\\s]+", "a\u180eb c") == Texts{"a\u180eb", "c"});
   CHECK(cut("\\S+", "a\u180eb\u3000c") == Texts{"a\u180eb", "c"});
   CHECK(cut("\\d+", "1\u0663\u00b2") == Texts{"1\u0663"});
-  CHECK(cut("x*", "axxb") == Texts{"xx"});  // what is empty is no match
-  for (const char* wrong : {"", "(", "\\w", "\\bx", "[\\S]", "x\\", "\\C", "\xff"})
-    CHECK(!Pattern::compile(wrong));
-  const Pattern any = Pattern::any_of({"<a>", "<a>>", "*"}).value();
-  Pattern::Scan scan(any);
-  CHECK(scan.next("x<a>>", 0).value()->end == 5);
-  CHECK(scan.next("x*", 0).value()->begin == 1);
+  CHECK(cut("\\p{N}{1,3}|\\p{Lu}\\p{Ll}*|[^\\s\\p{L}\\p{N}]++", "12345Ab--") ==
+        Texts{"123", "45", "Ab", "--"});
+  // What Oniguruma means otherwise, or does not know.
+  for (const char* wrong :
+       {"",      "(",       "\\w",        "\\bx",     "[\\S]",       "x\\",
+        "\\C",   "\xff",    "x*",         "(?=x)",    "x|",          "\\p{N}{1,3}+",
+        "x{2}?", "x{,2}",   "x{a}",       "\\p{Han}", "\\p{Latin}",  "\\p{L&}",
+        "\\pL",  "^x",      "x$",         "a.b",      "\\v",         "(?m)x",
+        "(?s)x", "(*UTF)x", "(?|x)",      "(?<=a)x",  "[a-z&&[^b]]", "[a[bc]]",
+        "[]x]",  "[^]x]",   "[[:word:]]", "[x",       "\\x41",       "\\p{L"})
+    CHECK_MESSAGE(!Pattern::compile(wrong), wrong);
+}
+
+TEST_CASE("text finder: the first text, and of those that begin there the longest") {
+  const TextFinder finder({"<a>", "<a>>", "*", "b<a"});
+  CHECK(finder.text(finder.next("x<a>>", 0)->which) == "<a>>");
+  CHECK(finder.next("x*", 0)->begin == 1);
+  CHECK(finder.text(finder.next("xb<a>", 0)->which) == "b<a");
+  CHECK(!finder.next("x<", 0));
+  CHECK(!finder.next("*x", 1));
 }
 
 TEST_CASE("pattern: an expression that takes for ever is an error") {
