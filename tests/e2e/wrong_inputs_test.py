@@ -107,7 +107,7 @@ def the_command_line(place):
         Row("an address for checkpoints", [*run, "--checkpoints=gs://bucket/c"], 2, "--checkpoints must be s3://BUCKET/PREFIX or a path of this machine"),
         Row("an address for the model", ["worker", "--join", "127.0.0.1:1", "--keys", job, "--save", "hdfs://a/m"], 2, "--save must be a path of this machine"),
         Row("an address for the log", ["coordinator", "--job", job, "--keys", job, "--state", "file:///state"], 2, "--state must be a path of this machine"),
-        Row("unknown", ["generate"], 2, "unknown subcommand generate"),
+        Row("unknown", ["infer"], 2, "unknown subcommand infer"),
     ])
     require(not os.path.exists(out) or not os.listdir(out), "a refused run left something in its folder")
 

@@ -199,11 +199,11 @@ Result<int> run(const TokenizeCommand& command) {
   STARLING_TRY(begin, mark(tokenizer, command.begin.value_or("none")));
   STARLING_TRY(end, end_of_document(tokenizer, command.end));
   STARLING_TRY(files, files_of(command));
+  block_ending_signals();  // before there is anything to leave behind
   NewFolder folder(command.out);
   STARLING_TRY(folder.begin());
   const std::uint32_t threads =
       command.threads ? command.threads : std::max(1u, std::thread::hardware_concurrency());
-  block_ending_signals();
   Encoding encode(tokenizer, command.marks ? Marks::kTokens : Marks::kText, threads);
   Documents documents(std::move(files), command.field);
   const TokenWidth width = width_for(tokenizer.vocabulary());
