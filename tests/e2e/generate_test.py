@@ -6,7 +6,7 @@ import shutil
 import struct
 import subprocess
 
-from harness import PATIENCE, STARLING, kill_join_and_leave, main, require
+from harness import PATIENCE, STARLING, edited, kill_join_and_leave, main, require
 
 BPE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "bpe")
 
@@ -20,19 +20,6 @@ def written(*words, text=None):
     code, out, err = generate(*words, text=text)
     require(code == 0 and not err, f"{words}: {code} {err}")
     return out
-
-
-def edited(place, job, *changes):
-    with open(job) as file:
-        text = file.read()
-    for pattern, replacement in changes:
-        require(re.search(pattern, text), f"{pattern} is not in the job")
-        text = re.sub(pattern, lambda _: replacement, text, count=1)
-    place.count += 1
-    path = place.path(f"edited-{place.count}.toml")
-    with open(path, "w") as file:
-        file.write(text)
-    return path
 
 
 def trained(place, **changes):

@@ -295,6 +295,20 @@ class Run:
         require(checked.returncode == 0, checked.stdout + checked.stderr)
 
 
+def edited(place, job, *changes):
+    """A job file with lines changed: (pattern, replacement) pairs."""
+    with open(job) as file:
+        text = file.read()
+    for pattern, replacement in changes:
+        require(re.search(pattern, text), f"{pattern} is not in the job file")
+        text = re.sub(pattern, lambda _: replacement, text, count=1)
+    place.count += 1
+    path = place.path(f"edited-{place.count}.toml")
+    with open(path, "w") as file:
+        file.write(text)
+    return path
+
+
 def with_checkpoints(job, folder, every):
     """The job file, with a [checkpoint] section."""
     with open(job, "a") as file:

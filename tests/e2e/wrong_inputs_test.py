@@ -11,7 +11,7 @@ import struct
 import subprocess
 import time
 
-from harness import STARLING, main, require, with_checkpoints
+from harness import STARLING, edited, main, require, with_checkpoints
 from ports import free_port
 
 AT_ONCE = 20.0  # seconds on the busiest machine; what is waited for takes 30 and more
@@ -47,20 +47,6 @@ def check(rows):
         elif seconds > AT_ONCE:
             wrong.append(f"{shown}, expected at once")
     require(not wrong, f"{len(wrong)} of {len(rows)} rows:\n" + "\n".join(wrong))
-
-
-def edited(place, job, *changes):
-    """A job file with lines changed: (pattern, replacement) pairs."""
-    with open(job) as file:
-        text = file.read()
-    for pattern, replacement in changes:
-        require(re.search(pattern, text), f"{pattern} is not in the job file")
-        text = re.sub(pattern, lambda _: replacement, text, count=1)
-    place.count += 1
-    path = place.path(f"edited-{place.count}.toml")
-    with open(path, "w") as file:
-        file.write(text)
-    return path
 
 
 def written(place, name, content):
