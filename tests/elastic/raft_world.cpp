@@ -181,11 +181,17 @@ void RaftWorld::wipe(std::uint32_t i) {
   m.disk = {};
   m.disk.hard.lost = true;
   m.spent = 0;
-  // A candidacy that did not win ended with that life: nobody else was promised anything by it.
+  // A candidacy that did not win ended with that life: answers to it count for no later one. So it binds nobody
+  // else without a log to its vote either, and those with one never vote twice anyway.
+  for (const auto& [vote, candidate] : vote_of_) {
+    const auto& [voter, term] = vote;
+    const auto led = leader_of_.find(term);
+    const bool won = led != leader_of_.end() && led->second == i;
+    if (voter == i && candidate == i && !won) over_.insert({i, term});
+  }
   std::erase_if(vote_of_, [&](const auto& vote) {
-    const auto led = leader_of_.find(vote.first.second);
-    return vote.first.first == i && vote.second == i &&
-           (led == leader_of_.end() || led->second != i);
+    const auto& [voter, term] = vote.first;
+    return over_.contains({vote.second, term}) && members_[voter].disk.hard.lost;
   });
 }
 

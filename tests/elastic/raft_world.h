@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -179,6 +180,8 @@ class RaftWorld {
   // What everybody has seen; never forgotten.
   std::map<std::uint64_t, std::uint32_t> leader_of_;                          // I1
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint32_t> vote_of_;  // I2
+  std::set<std::pair<std::uint32_t, std::uint64_t>>
+      over_;  // I2: candidacies of lives without a log by now
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::pair<RaftEntry, std::uint64_t>>
       entries_;                              // I4
   std::vector<RaftEntry> committed_;         // I5, I6, I12
