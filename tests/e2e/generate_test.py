@@ -65,18 +65,18 @@ def a_run_from_weights_begins_where_they_are(place):
     model = trained(place)
     with open(os.path.join(model, "events.jsonl")) as file:
         last = [json.loads(line) for line in file if '"step"' in line][-1]
-    job = going_on_from(place, model, steps=120)
+    job = going_on_from(place, model, steps=400)
     alone = place.quiet(job)
     begun = alone.losses()[0][1]
     require(abs(begun - last["loss"]) < 0.1, f"begins at {begun}, the weights were at {last['loss']}")
-    drawn = place.quiet(place.job(steps=120)).losses()[0][1]
+    drawn = place.quiet(place.job(steps=20)).losses()[0][1]
     require(drawn > begun + 1, f"the weights do not count: {drawn}, {begun}")
     elsewhere, other = place.path("elsewhere"), trained(place, seed=2)
     shutil.copytree(model, elsewhere)
     run = place.run(job, "--workers", 3)
     kill_join_and_leave(run, 20, "--weights", elsewhere)
     require(run.digest() == alone.digest(), "another digest with kills")
-    run = place.run(edited(place, job, (r"steps = 120", "steps = 100000")), "--workers", 1)
+    run = place.run(edited(place, job, (r"steps = 400", "steps = 100000")), "--workers", 1)
     run.wait_for_step(5)
     joiner = subprocess.run([STARLING, "worker", "--join", run.out, "--weights", other], capture_output=True, text=True,
                             timeout=PATIENCE, cwd=place.folder)
