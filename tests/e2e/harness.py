@@ -295,6 +295,13 @@ class Run:
         require(checked.returncode == 0, checked.stdout + checked.stderr)
 
 
+def written(place, name, content):
+    path = place.path(name)
+    with open(path, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
 def edited(place, job, *changes):
     """A job file with lines changed: (pattern, replacement) pairs."""
     with open(job) as file:

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import time
 
-from harness import PATIENCE, STARLING, main, require
+from harness import PATIENCE, STARLING, main, require, written
 
 BPE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "bpe")
 GPT2 = os.path.join(BPE, "gpt2.json")
@@ -23,13 +23,6 @@ def refused(place, expected, *words, **more):
     require(code == 2 and not out and len(err.splitlines()) == 1 and expected in err, f"{words}: {code} {out!r} {err!r}")
     left = [name for name in os.listdir(place.folder) if name.startswith("refused")]
     require(not left, f"{words} leave {left}")
-
-
-def written(place, name, content):
-    path = place.path(name)
-    with open(path, "wb") as file:
-        file.write(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 def tokens_in(folder):

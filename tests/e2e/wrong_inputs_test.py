@@ -11,7 +11,7 @@ import struct
 import subprocess
 import time
 
-from harness import STARLING, edited, main, require, with_checkpoints
+from harness import STARLING, edited, main, require, with_checkpoints, written
 from ports import free_port
 
 AT_ONCE = 20.0  # seconds on the busiest machine; what is waited for takes 30 and more
@@ -47,13 +47,6 @@ def check(rows):
         elif seconds > AT_ONCE:
             wrong.append(f"{shown}, expected at once")
     require(not wrong, f"{len(wrong)} of {len(rows)} rows:\n" + "\n".join(wrong))
-
-
-def written(place, name, content):
-    path = place.path(name)
-    with open(path, "wb") as file:
-        file.write(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 def the_command_line(place):

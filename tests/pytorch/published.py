@@ -6,7 +6,6 @@
 Run it with an interpreter that has torch and transformers."""
 
 import json
-import math
 import os
 import re
 import subprocess
@@ -14,7 +13,7 @@ import sys
 import time
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
+from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 from cases import run, written
@@ -98,7 +97,6 @@ def loaded(folder):
 
 def weights_are_trained_as_torch_trains_them(folder):
     """One file, shards, without a prefix, in halves; and what was written is read back with the same bits."""
-    net = random_gpt2()
     kinds = {"whole": {}, "shards": {"max_shard_size": "40KB"}, "bf16": {}, "fp16": {}, "bare": {}}
     for name, options in kinds.items():
         base = os.path.join(folder, "base-" + name)
@@ -106,7 +104,6 @@ def weights_are_trained_as_torch_trains_them(folder):
         if name in ("bf16", "fp16"):
             here = here.to(torch.bfloat16 if name == "bf16" else torch.float16)
         saved = here.transformer if name == "bare" else here
-        assert not isinstance(saved, GPT2Model) or name == "bare"
         saved.save_pretrained(base, **options)
         if name == "shards":
             assert len([file for file in os.listdir(base) if file.endswith(".safetensors")]) > 2
@@ -127,7 +124,6 @@ def weights_are_trained_as_torch_trains_them(folder):
             _, _, one, first = trained(folder, out, "of-starling")
             _, _, other, second = trained(folder, os.path.join(folder, "back"), "of-transformers")
             assert (one, first) == (other, second), "what transformers wrote back is another model"
-    del net
 
 
 def greedy_tokens_are_those_of_transformers(folder):
@@ -162,7 +158,7 @@ def what_is_no_weights_file_is_one_line(folder):
                            (os.path.join(base, "config.json"), "config.json")):
         done = subprocess.run([STARLING, "generate", path, "--prompt", "a"], capture_output=True, text=True)
         assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and expected in done.stderr, done.stderr
-        assert not re.search("Traceback|terminate", done.stderr) and math.isfinite(len(done.stdout))
+        assert not re.search("Traceback|terminate", done.stderr) and not done.stdout, done.stdout
 
 
 if __name__ == "__main__":
