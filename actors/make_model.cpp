@@ -12,8 +12,8 @@ Result<std::unique_ptr<kernels::Model>> make_model(const Job& job) {
   const auto* const spec = std::get_if<PythonSpec>(&job.model);
   if (spec == nullptr) {
     STARLING_TRY(model, kernels::make_model(job.model, job.isa, job.recompute));
-    const auto* const gpt = std::get_if<GptSpec>(&job.model);
-    return gpt && !gpt->from.empty() ? with_weights(*gpt, std::move(model)) : std::move(model);
+    return weights_of(job.model).empty() ? std::move(model)
+                                         : with_weights(job.model, std::move(model));
   }
   STARLING_TRY(script, script::make_python_model(*spec, job.isa));
   return std::unique_ptr<kernels::Model>(std::move(script));

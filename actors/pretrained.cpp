@@ -11,7 +11,7 @@
 
 #include "core/base/check.h"
 #include "core/formats/pretrained.h"
-#include "core/job/models/gpt_config.h"
+#include "core/job/models/from_weights.h"
 
 namespace starling::actors {
 namespace {
@@ -25,64 +25,103 @@ std::string shape_text(const std::vector<std::uint64_t>& shape) {
 
 using namespace kernels;
 
-// How the tensors of a GPT-2 of transformers are called beside their names here: with or without a prefix.
-constexpr std::string_view kPrefix = "transformer.";
-// The tensor of which a shorter context has the first rows.
-constexpr std::string_view kPositions = "wpe.weight";
-// The mask of each attention, which older files have, and the head, which is wte's.
-bool is_no_parameter(std::string_view name) {
-  return name == "lm_head.weight" || name.ends_with(".attn.bias") ||
-         name.ends_with(".attn.masked_bias");
+// Weights of a family, as its files have them beside the job's.
+struct Family {
+  std::string from;
+  std::string (*published_name)(const std::string& tensor);
+  // The tensor of which a shorter context has the first rows, and how many the files should have; empty: none.
+  std::string positions;
+  std::optional<std::uint64_t> positions_there;
+  // The head, where it is no tensor of the model, and the embedding, which it has to be then.
+  std::string tied_head, embedding;
+  bool (*is_no_parameter)(std::string_view name);
+};
+
+std::string with_prefix_gone(const Family& family, const std::string& name) {
+  const std::string prefix = family.published_name("");
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
 }
 
-const PretrainedWeights::Tensor* find(const PretrainedWeights& weights, const std::string& name) {
-  for (const std::string& called : {std::string(kPrefix) + name, name})
+// The spec that the config.json beside the weights describes; none: there is no such file.
+// Errors: the job says another one. The number of heads shows in no tensor.
+template <class Spec>
+Result<std::optional<Spec>> published(const Spec& spec) {
+  if (!PublishedConfig::is_beside(spec.from)) return std::optional<Spec>();
+  STARLING_TRY(config, PublishedConfig::read(spec.from));
+  auto there = Spec::published(config);
+  if (!there) return std::move(there).error().in("the config.json of the weights " + spec.from);
+  if (const auto misfit = spec.misfit(there.value()))
+    return bad_input(misfit->why + "; " + spec.from);
+  return std::optional(std::move(there).value());
+}
+
+Result<Family> family_of(const GptSpec& spec) {
+  STARLING_TRY(there, published(spec));
+  Family family{spec.from,
+                &GptSpec::published_name,
+                "wpe.weight",
+                {},
+                "lm_head.weight",
+                "wte.weight",
+                [](std::string_view name) {
+                  // The mask of each attention, which older files have.
+                  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+                }};
+  if (there) family.positions_there = there->context;
+  return family;
+}
+
+Result<Family> family_of(const LlamaSpec& spec) {
+  STARLING_TRY(there, published(spec));
+  static_cast<void>(there);
+  return Family{spec.from,
+                &LlamaSpec::published_name,
+                "",
+                {},
+                spec.tied_embeddings ? "lm_head.weight" : "",
+                "embed_tokens.weight",
+                [](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }};
+}
+
+Result<Family> family_of_kind(const ModelSpec& spec) {
+  return std::visit(
+      [](const auto& kind) -> Result<Family> {
+        if constexpr (requires { kind.from; })
+          return family_of(kind);
+        else
+          return Error(Code::kInternal, "a kind of model that begins with no weights of others");
+      },
+      spec);
+}
+
+const PretrainedWeights::Tensor* find(const Family& family, const PretrainedWeights& weights,
+                                      const std::string& name) {
+  for (const std::string& called : {family.published_name(name), name})
     if (const auto it = weights.tensors().find(called); it != weights.tensors().end())
       return &it->second;
   return nullptr;
 }
 
-// Whether a tensor of files can be one of the model's. `config`: of the files; none: nobody says.
-Result<> fits(const TensorSpec& spec, const SafetensorsEntry& entry,
-              const std::optional<Gpt2Config>& config) {
+// Whether a tensor of files can be one of the model's.
+Result<> fits(const Family& family, const TensorSpec& spec, const SafetensorsEntry& entry) {
   if (entry.dtype != Dtype::kF32 && entry.dtype != Dtype::kBf16 && entry.dtype != Dtype::kF16)
     return bad_input("tensor " + entry.name + " is " + std::string(dtype_name(entry.dtype)) +
                      ", expected F32, BF16 or F16");
   auto shape = entry.shape;
-  const bool longer =
-      spec.name == kPositions && shape.size() == spec.shape.size() && shape[0] > spec.shape[0];
-  if (longer && (!config || shape[0] == config->positions)) shape[0] = spec.shape[0];
+  const bool longer = spec.name == family.positions && shape.size() == spec.shape.size() &&
+                      shape[0] > spec.shape[0];
+  if (longer && shape[0] == family.positions_there.value_or(shape[0])) shape[0] = spec.shape[0];
   if (shape == spec.shape) return ok();
   const bool turned = shape.size() == 2 && std::vector{shape[1], shape[0]} == spec.shape;
   return bad_input("tensor " + spec.name + " is " + shape_text(entry.shape) + ", expected " +
                    shape_text(spec.shape) + (turned ? ", its transpose" : ""));
 }
 
-// Whether the config.json of weights, where there is one, says the same model. The number of heads shows in no tensor.
-Result<std::optional<Gpt2Config>> config_of(const GptSpec& spec) {
-  if (!has_gpt2_config(spec.from)) return std::optional<Gpt2Config>();
-  STARLING_TRY(config, read_gpt2_config(spec.from));
-  const struct {
-    const char* key;
-    std::uint32_t job, there;
-  } fields[] = {{"layers", spec.layers, config.layers},
-                {"heads", spec.heads, config.heads},
-                {"width", spec.width, config.width},
-                {"vocabulary", spec.vocabulary, config.vocabulary}};
-  for (const auto& [key, job, there] : fields)
-    if (job != there)
-      return bad_input(std::string(key) + " is " + std::to_string(job) + ", and " +
-                       std::to_string(there) + " in the config.json of the weights; " + spec.from);
-  if (spec.context > config.positions)
-    return bad_input("context is " + std::to_string(spec.context) + ", and the weights have " +
-                     std::to_string(config.positions) + " positions; " + spec.from);
-  return std::optional(config);
-}
-
 // Whether a head that is there is the embedding, to which it is tied here.
-Result<> check_head(const PretrainedWeights& weights) {
-  const auto* const head = find(weights, "lm_head.weight");
-  const auto* const embedding = find(weights, "wte.weight");
+Result<> check_head(const Family& family, const PretrainedWeights& weights) {
+  if (family.tied_head.empty()) return ok();
+  const auto* const head = find(family, weights, family.tied_head);
+  const auto* const embedding = find(family, weights, family.embedding);
   if (head == nullptr) return ok();
   STARLING_CHECK(embedding != nullptr);
   bool same = head->entry->shape == embedding->entry->shape;
@@ -97,44 +136,49 @@ Result<> check_head(const PretrainedWeights& weights) {
     same = std::memcmp(of_head.data(), of_embedding.data(), count * sizeof(float)) == 0;
   }
   if (same) return ok();
-  return bad_input("lm_head.weight is another one than wte.weight, expected a tied head; weights " +
-                   weights.path());
+  return bad_input(family.tied_head + " is another one than " + family.embedding +
+                   ", expected a tied head; weights " + weights.path());
 }
 
+struct OpenWeights {
+  Family family;
+  PretrainedWeights weights;
+};
+
 // Opens weights that are those of a model with these tensors, and no others.
-Result<PretrainedWeights> open_weights(const GptSpec& spec,
-                                       const std::vector<TensorSpec>& tensors) {
-  const std::string& path = spec.from;
+Result<OpenWeights> open_weights(const ModelSpec& spec, const std::vector<TensorSpec>& tensors) {
+  const std::string path = weights_of(spec);
   std::error_code error;
   if (!std::filesystem::exists(path, error))
     return bad_input("no weights " + path +
                      " here; a worker's --weights says where those of [model].from lie");
-  STARLING_TRY(config, config_of(spec));
+  STARLING_TRY(family, family_of_kind(spec));
   STARLING_TRY(weights, PretrainedWeights::open(path));
   for (const TensorSpec& wanted : tensors) {
-    const auto* const tensor = find(weights, wanted.name);
+    const auto* const tensor = find(family, weights, wanted.name);
     if (tensor == nullptr)
       return bad_input("no tensor " + wanted.name + " is in the weights " + path);
-    if (auto fit = fits(wanted, *tensor->entry, config); !fit)
+    if (auto fit = fits(family, wanted, *tensor->entry); !fit)
       return std::move(fit).error().in("weights " + path);
   }
   for (const auto& [name, tensor] : weights.tensors()) {
-    const std::string own = name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+    const std::string own = with_prefix_gone(family, name);
     const bool known = std::ranges::find(tensors, own, &TensorSpec::name) != tensors.end();
-    if (known && find(weights, own) != &tensor)
+    if (known && find(family, weights, own) != &tensor)
       return bad_input("tensor " + own + " is there twice, with and without \"" +
-                       std::string(kPrefix) + "\"; weights " + path);
-    if (!known && !is_no_parameter(own))
+                       family.published_name("") + "\"; weights " + path);
+    const bool spare = own == family.tied_head || family.is_no_parameter(own);
+    if (!known && !spare)
       return bad_input("has the tensor " + name + ", which the model of [model] has not; weights " +
                        path);
   }
-  STARLING_TRY(check_head(weights));
-  return weights;
+  STARLING_TRY(check_head(family, weights));
+  return OpenWeights{std::move(family), std::move(weights)};
 }
 
 class Pretrained : public Model {
  public:
-  Pretrained(GptSpec spec, std::unique_ptr<Model> model)
+  Pretrained(ModelSpec spec, std::unique_ptr<Model> model)
       : spec_(std::move(spec)), model_(std::move(model)) {}
 
   const std::vector<TensorSpec>& tensors() const override { return model_->tensors(); }
@@ -171,7 +215,7 @@ class Pretrained : public Model {
 
   Result<> initialise_part(std::uint64_t, const Layout& layout, PartId p,
                            std::span<float> parameters) const override {
-    STARLING_TRY(weights, opened());
+    STARLING_TRY(opened, open());
     const Part& part = layout.parts()[p];
     STARLING_CHECK(parameters.size() == part.elements());
     std::fill(parameters.begin(), parameters.end(), 0.0f);  // what lies between tensors
@@ -181,40 +225,40 @@ class Pretrained : public Model {
       const std::uint64_t to =
           std::min(tensor + place.spec.elements(), part.first() + part.elements());
       if (from >= to) continue;
-      STARLING_TRY(weights->read(*find(*weights, place.spec.name), from - tensor,
-                                 parameters.subspan(from - part.first(), to - from)));
+      const auto* const there = find(opened->family, opened->weights, place.spec.name);
+      STARLING_TRY(opened->weights.read(*there, from - tensor,
+                                        parameters.subspan(from - part.first(), to - from)));
     }
     return ok();
   }
 
  private:
-  using Weights = std::shared_ptr<const PretrainedWeights>;
+  using Opened = std::shared_ptr<const OpenWeights>;
 
-  Result<Weights> opened() const {
+  Result<Opened> open() const {
     const std::lock_guard lock(opening_);
-    if (weights_) return weights_;
+    if (opened_) return opened_;
     STARLING_TRY(weights, open_weights(spec_, tensors()));
-    weights_ = std::make_shared<const PretrainedWeights>(std::move(weights));
-    return weights_;
+    opened_ = std::make_shared<const OpenWeights>(std::move(weights));
+    return opened_;
   }
 
-  const GptSpec spec_;
+  const ModelSpec spec_;
   const std::unique_ptr<Model> model_;
   mutable std::mutex opening_;
-  mutable Weights weights_;  // guarded by opening_
+  mutable Opened opened_;  // guarded by opening_
 };
 
 }  // namespace
 
-std::unique_ptr<kernels::Model> with_weights(const GptSpec& spec,
+std::unique_ptr<kernels::Model> with_weights(const ModelSpec& spec,
                                              std::unique_ptr<kernels::Model> model) {
   return std::make_unique<Pretrained>(spec, std::move(model));
 }
 
 Result<> check_weights(const Job& job, const std::vector<TensorSpec>& tensors) {
-  const auto* const gpt = std::get_if<GptSpec>(&job.model);
-  if (gpt == nullptr || gpt->from.empty()) return ok();
-  STARLING_TRY(open_weights(*gpt, tensors));
+  if (weights_of(job.model).empty()) return ok();
+  STARLING_TRY(open_weights(job.model, tensors));
   return ok();
 }
 

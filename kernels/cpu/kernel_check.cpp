@@ -1,3 +1,5 @@
+// Long because each kernel of the table has its check here.
+
 #include "kernels/cpu/kernel_check.h"
 
 #include <algorithm>
@@ -130,7 +132,7 @@ struct Checked {
     }
   }
 
-  static void layer_norm(LayerNormShape shape, const float* x, const float* gain, const float* bias,
+  static void layer_norm(NormShape shape, const float* x, const float* gain, const float* bias,
                          float* y, float* mean, float* rstd) {
     const std::size_t w = shape.width;
     const auto rows = positions(shape.rows);
@@ -150,7 +152,7 @@ struct Checked {
     }
   }
 
-  static void layer_norm_backward(LayerNormShape shape, const float* x, const float* gain,
+  static void layer_norm_backward(NormShape shape, const float* x, const float* gain,
                                   const float* mean, const float* rstd, const float* dy,
                                   const float* add, float* dx, float* dgain, float* dbias) {
     const std::size_t w = shape.width;
@@ -202,6 +204,65 @@ struct Checked {
     }
   }
 
+  static void rms_norm(NormShape shape, float epsilon, const float* x, const float* gain, float* y,
+                       float* rstd) {
+    const std::size_t w = shape.width;
+    const auto rows = positions(shape.rows);
+    std::vector<std::vector<float>> xs;
+    for (const std::size_t r : rows) xs.push_back(copy(x + r * w, w));
+    kernels().rms_norm(shape, epsilon, x, gain, y, rstd);
+    for (std::size_t n = 0; n < rows.size(); ++n) {
+      std::vector<float> want(w);
+      float s = 0;
+      reference_kernels().rms_norm({1, w}, epsilon, xs[n].data(), gain, want.data(), &s);
+      compare("rms norm's measure", shape.rows, 1, rows[n], 0, rstd[rows[n]], s,
+              kFunctions * s + kUnderflow);
+      for (const std::size_t i : positions(w))
+        compare("rms norm", shape.rows, w, rows[n], i, y[rows[n] * w + i], want[i],
+                kFunctions * std::fabs(want[i]) + kUnderflow);
+    }
+  }
+
+  static void rms_norm_backward(NormShape shape, const float* x, const float* gain,
+                                const float* rstd, const float* dy, const float* add, float* dx,
+                                float* dgain) {
+    const std::size_t w = shape.width;
+    const auto rows = positions(shape.rows), columns = positions(w);
+    std::vector<Sum> to_gain;  // of columns; dx may be the memory of dy or of add
+    for (const std::size_t i : columns) {
+      Sum sum;
+      for (std::size_t r = 0; r < shape.rows; ++r)
+        sum.add(static_cast<double>(dy[r * w + i]) * x[r * w + i] * rstd[r]);
+      to_gain.push_back(sum);
+    }
+    std::vector<std::vector<float>> dys, adds;
+    for (const std::size_t r : rows) {
+      dys.push_back(copy(dy + r * w, w));
+      adds.push_back(add ? copy(add + r * w, w) : std::vector<float>(w));
+    }
+    kernels().rms_norm_backward(shape, x, gain, rstd, dy, add, dx, dgain);
+    const double roundings = 2 * (static_cast<double>(shape.rows) + 8) * kUnit;
+    for (std::size_t n = 0; n < columns.size(); ++n)
+      compare("rms norm's gradient of gains", shape.rows, w, 0, columns[n], dgain[columns[n]],
+              to_gain[n].value, roundings * to_gain[n].size + kUnderflow);
+    for (std::size_t n = 0; n < rows.size(); ++n) {
+      const std::size_t r = rows[n];
+      const auto xs = copy(x + r * w, w);
+      std::vector<float> want(w), of_gain(w);
+      reference_kernels().rms_norm_backward({1, w}, xs.data(), gain, rstd + r, dys[n].data(),
+                                            adds[n].data(), want.data(), of_gain.data());
+      double flow = 0;
+      for (std::size_t i = 0; i < w; ++i)
+        flow = std::max(flow, std::fabs(static_cast<double>(dys[n][i]) * gain[i]));
+      for (const std::size_t i : columns) {
+        const double normed = static_cast<double>(xs[i]) * rstd[r];
+        compare("rms norm's gradient", shape.rows, w, r, i, dx[r * w + i], want[i],
+                kFunctions * (std::fabs(adds[n][i]) + rstd[r] * flow * (1 + std::fabs(normed))) +
+                    kUnderflow);
+      }
+    }
+  }
+
   static void gelu(std::size_t n, const float* u, float* g) {
     const std::size_t length = std::min(n, kSlice);
     std::vector<std::vector<float>> us;
@@ -234,6 +295,52 @@ struct Checked {
         compare("gelu made again", 1, n, 0, at, g[at], again[i],
                 kFunctions * std::fabs(us[s][i]) + kUnderflow);
       }
+    }
+  }
+
+  static void swiglu(std::size_t n, const float* gate, const float* up, float* y) {
+    const std::size_t length = std::min(n, kSlice);
+    std::vector<std::vector<float>> wants;
+    for (const std::size_t at : slices(n)) {
+      wants.emplace_back(length);
+      reference_kernels().swiglu(length, gate + at, up + at, wants.back().data());
+    }
+    kernels().swiglu(n, gate, up, y);
+    closely("swiglu", n, y, wants);
+  }
+
+  static void swiglu_backward(std::size_t n, const float* gate, const float* up, const float* dy,
+                              float* dgate, float* dup, float* y) {
+    const std::size_t length = std::min(n, kSlice);
+    std::vector<std::vector<float>> ys, dgates, dups;
+    std::vector<double> sizes;  // of a gate's slope times what flows: its two terms may cancel
+    for (const std::size_t at : slices(n)) {
+      ys.emplace_back(length), dgates.emplace_back(length), dups.emplace_back(length);
+      reference_kernels().swiglu_backward(length, gate + at, up + at, dy + at, dgates.back().data(),
+                                          dups.back().data(), ys.back().data());
+      for (std::size_t i = 0; i < length; ++i)
+        sizes.push_back(std::fabs(static_cast<double>(dy[at + i]) * up[at + i]));
+    }
+    kernels().swiglu_backward(n, gate, up, dy, dgate, dup, y);
+    closely("swiglu made again", n, y, ys);
+    closely("swiglu's gradient of what it lets through", n, dup, dups);
+    for (std::size_t s = 0; s < dgates.size(); ++s)
+      for (std::size_t i = 0; i < length; ++i) {
+        const std::size_t at = slices(n)[s] + i;
+        compare("swiglu's gradient of gates", 1, n, 0, at, dgate[at], dgates[s][i],
+                kFunctions * sizes[s * length + i] + kUnderflow);
+      }
+  }
+
+  static void rotate(std::size_t n, const float* cosines, const float* sines, bool back, float* x) {
+    const auto before = copy(x, 2 * n);
+    kernels().rotate(n, cosines, sines, back, x);
+    for (const std::size_t i : positions(n)) {
+      const double a = before[i], b = before[n + i], c = cosines[i];
+      const double s = back ? -sines[i] : sines[i];
+      const double size = kFunctions * (std::fabs(a) + std::fabs(b)) + kUnderflow;
+      compare("rotation", 2, n, 0, i, x[i], a * c - b * s, size);
+      compare("rotation", 2, n, 1, i, x[n + i], b * c + a * s, size);
     }
   }
 
@@ -350,6 +457,16 @@ struct Checked {
     exactly("sum", n, y, wants);
   }
 
+  static void closely(const char* kernel, std::size_t n, const float* got,
+                      const std::vector<std::vector<float>>& wants) {
+    for (std::size_t s = 0; s < wants.size(); ++s)
+      for (std::size_t i = 0; i < wants[s].size(); ++i) {
+        const std::size_t at = slices(n)[s] + i;
+        compare(kernel, 1, n, 0, at, got[at], wants[s][i],
+                kFunctions * std::fabs(wants[s][i]) + kUnderflow);
+      }
+  }
+
   static void exactly(const char* kernel, std::size_t n, const float* got,
                       const std::vector<std::vector<float>>& wants) {
     for (std::size_t s = 0; s < wants.size(); ++s)
@@ -374,8 +491,13 @@ const KernelTable& KernelCheck::table() {
                                      Checked::gemm,
                                      Checked::layer_norm,
                                      Checked::layer_norm_backward,
+                                     Checked::rms_norm,
+                                     Checked::rms_norm_backward,
                                      Checked::gelu,
                                      Checked::gelu_backward,
+                                     Checked::swiglu,
+                                     Checked::swiglu_backward,
+                                     Checked::rotate,
                                      Checked::relu,
                                      Checked::relu_backward,
                                      Checked::softmax_causal,

@@ -30,8 +30,8 @@ void gemm(const Gemm& g) {
   }
 }
 
-void layer_norm(LayerNormShape shape, const float* x, const float* gain, const float* bias,
-                float* y, float* mean, float* rstd) {
+void layer_norm(NormShape shape, const float* x, const float* gain, const float* bias, float* y,
+                float* mean, float* rstd) {
   const auto width = static_cast<double>(shape.width);
   for (std::size_t r = 0; r < shape.rows; ++r, x += shape.width, y += shape.width) {
     double sum = 0, squares = 0;
@@ -46,7 +46,7 @@ void layer_norm(LayerNormShape shape, const float* x, const float* gain, const f
   }
 }
 
-void layer_norm_backward(LayerNormShape shape, const float* x, const float* gain, const float* mean,
+void layer_norm_backward(NormShape shape, const float* x, const float* gain, const float* mean,
                          const float* rstd, const float* dy, const float* add, float* dx,
                          float* dgain, float* dbias) {
   const std::size_t w = shape.width;
@@ -79,6 +79,41 @@ void layer_norm_backward(LayerNormShape shape, const float* x, const float* gain
   }
 }
 
+void rms_norm(NormShape shape, float epsilon, const float* x, const float* gain, float* y,
+              float* rstd) {
+  for (std::size_t r = 0; r < shape.rows; ++r, x += shape.width, y += shape.width) {
+    double squares = 0;
+    for (std::size_t i = 0; i < shape.width; ++i) squares += static_cast<double>(x[i]) * x[i];
+    const double s = 1 / std::sqrt(squares / static_cast<double>(shape.width) + epsilon);
+    for (std::size_t i = 0; i < shape.width; ++i) y[i] = static_cast<float>(x[i] * s * gain[i]);
+    rstd[r] = static_cast<float>(s);
+  }
+}
+
+void rms_norm_backward(NormShape shape, const float* x, const float* gain, const float* rstd,
+                       const float* dy, const float* add, float* dx, float* dgain) {
+  const std::size_t w = shape.width;
+  const auto normed = [&](std::size_t r, std::size_t i) {
+    return static_cast<double>(x[r * w + i]) * rstd[r];
+  };
+  for (std::size_t i = 0; i < w; ++i) {
+    double to_gain = 0;
+    for (std::size_t r = 0; r < shape.rows; ++r) to_gain += dy[r * w + i] * normed(r, i);
+    dgain[i] = static_cast<float>(to_gain);
+  }
+  for (std::size_t r = 0; r < shape.rows; ++r) {
+    double along = 0;
+    for (std::size_t i = 0; i < w; ++i)
+      along += static_cast<double>(dy[r * w + i]) * gain[i] * normed(r, i);
+    along /= static_cast<double>(w);
+    for (std::size_t i = 0; i < w; ++i) {
+      const double d = static_cast<double>(dy[r * w + i]) * gain[i];
+      const double plus = add ? add[r * w + i] : 0;
+      dx[r * w + i] = static_cast<float>(plus + rstd[r] * (d - normed(r, i) * along));
+    }
+  }
+}
+
 // 1 / (1 + exp(-2 z)) = (1 + tanh z) / 2 with z as in the tanh form of GELU.
 double half_one_plus_tanh(double u) {
   const double z = kRootTwoOverPi * (u + kCubic * u * u * u);
@@ -95,6 +130,31 @@ void gelu_backward(std::size_t n, const float* u, float* dg_du, float* g) {
     const double dz = kRootTwoOverPi * (1 + 3 * kCubic * x * x);
     g[i] = static_cast<float>(x * s);
     dg_du[i] = static_cast<float>(dg_du[i] * (s + 2 * x * s * (1 - s) * dz));
+  }
+}
+
+void swiglu(std::size_t n, const float* gate, const float* up, float* y) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const double g = gate[i];
+    y[i] = static_cast<float>(g / (1 + portable_exp(-g)) * up[i]);
+  }
+}
+
+void swiglu_backward(std::size_t n, const float* gate, const float* up, const float* dy,
+                     float* dgate, float* dup, float* y) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const double g = gate[i], u = up[i], d = dy[i], s = 1 / (1 + portable_exp(-g));
+    y[i] = static_cast<float>(g * s * u);
+    dgate[i] = static_cast<float>(d * u * s * (1 + g * (1 - s)));
+    dup[i] = static_cast<float>(d * g * s);
+  }
+}
+
+void rotate(std::size_t n, const float* cosines, const float* sines, bool back, float* x) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const double a = x[i], b = x[n + i], c = cosines[i], s = back ? -sines[i] : sines[i];
+    x[i] = static_cast<float>(a * c - b * s);
+    x[n + i] = static_cast<float>(b * c + a * s);
   }
 }
 
@@ -164,8 +224,13 @@ const KernelTable& reference_kernels() {
                                      gemm,
                                      layer_norm,
                                      layer_norm_backward,
+                                     rms_norm,
+                                     rms_norm_backward,
                                      gelu,
                                      gelu_backward,
+                                     swiglu,
+                                     swiglu_backward,
+                                     rotate,
                                      relu,
                                      relu_backward,
                                      softmax_causal,

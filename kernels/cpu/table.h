@@ -51,7 +51,7 @@ inline constexpr std::size_t kGemmScratch = kGemmChunk * (kGemmPackedB + kGemmPa
 // Holds a product to what Gemm says, for its caller.
 void check(const Gemm& gemm);
 
-struct LayerNormShape {
+struct NormShape {
   std::size_t rows = 0, width = 0;
 };
 
@@ -60,17 +60,35 @@ struct KernelTable {
   void (*gemm)(const Gemm&);
 
   // y = (x - mean) rstd gain + bias, per row; mean and rstd are kept for the backward pass.
-  void (*layer_norm)(LayerNormShape, const float* x, const float* gain, const float* bias, float* y,
+  void (*layer_norm)(NormShape, const float* x, const float* gain, const float* bias, float* y,
                      float* mean, float* rstd);
   // dx = the gradient through the norm, + add if it is not null; dgain and dbias are overwritten.
-  void (*layer_norm_backward)(LayerNormShape, const float* x, const float* gain, const float* mean,
+  void (*layer_norm_backward)(NormShape, const float* x, const float* gain, const float* mean,
                               const float* rstd, const float* dy, const float* add, float* dx,
                               float* dgain, float* dbias);
+
+  // y = x rstd gain with rstd = 1 / sqrt(mean of x^2 + epsilon), per row; rstd is kept for the backward pass
+  // (Zhang and Sennrich, 2019, "Root Mean Square Layer Normalization").
+  void (*rms_norm)(NormShape, float epsilon, const float* x, const float* gain, float* y,
+                   float* rstd);
+  // dx = the gradient through the norm, + add if it is not null; dgain is overwritten.
+  void (*rms_norm_backward)(NormShape, const float* x, const float* gain, const float* rstd,
+                            const float* dy, const float* add, float* dx, float* dgain);
 
   // GELU is in its tanh form. The backward pass turns dg into du
   // in place and gives g once more, so that g need not be kept.
   void (*gelu)(std::size_t n, const float* u, float* g);
   void (*gelu_backward)(std::size_t n, const float* u, float* dg_du, float* g);
+
+  // y = silu(gate) up with silu(x) = x / (1 + exp(-x)) (Shazeer, 2020, "GLU Variants Improve Transformer"). The
+  // backward pass takes dy and gives y once more; dup may be dy's memory.
+  void (*swiglu)(std::size_t n, const float* gate, const float* up, float* y);
+  void (*swiglu_backward)(std::size_t n, const float* gate, const float* up, const float* dy,
+                          float* dgate, float* dup, float* y);
+
+  // Turns n pairs, x[i] and x[n + i], by the angles of these cosines and sines, in place (Su et al., 2021,
+  // "RoFormer"); back: by as much the other way, which is the backward pass.
+  void (*rotate)(std::size_t n, const float* cosines, const float* sines, bool back, float* x);
 
   void (*relu)(std::size_t n, float* y);                            // in place
   void (*relu_backward)(std::size_t n, const float* y, float* dy);  // in place, y after relu

@@ -97,8 +97,8 @@ inline __attribute__((always_inline)) void each(std::size_t n, Body&& body) {
   if (i < n) body(i, Part{mask_of(n - i)});
 }
 
-void layer_norm(LayerNormShape shape, const float* x, const float* gain, const float* bias,
-                float* y, float* mean, float* rstd) {
+void layer_norm(NormShape shape, const float* x, const float* gain, const float* bias, float* y,
+                float* mean, float* rstd) {
   const std::size_t w = shape.width;
   const float share = 1.0f / static_cast<float>(w);
   for (std::size_t r = 0; r < shape.rows; ++r, x += w, y += w) {
@@ -124,8 +124,8 @@ void layer_norm(LayerNormShape shape, const float* x, const float* gain, const f
 // sums of 32 rows: a single chain over thousands of rows would lose a digit.
 constexpr std::size_t kPartialRows = 32;
 
-void layer_norm_parameters(LayerNormShape shape, const float* x, const float* mean,
-                           const float* rstd, const float* dy, float* dgain, float* dbias) {
+void layer_norm_parameters(NormShape shape, const float* x, const float* mean, const float* rstd,
+                           const float* dy, float* dgain, float* dbias) {
   const std::size_t w = shape.width;
   each(w, [&](std::size_t i, auto io) {
     F gains = zero(), biases = zero();
@@ -146,7 +146,7 @@ void layer_norm_parameters(LayerNormShape shape, const float* x, const float* me
   });
 }
 
-void layer_norm_backward(LayerNormShape shape, const float* x, const float* gain, const float* mean,
+void layer_norm_backward(NormShape shape, const float* x, const float* gain, const float* mean,
                          const float* rstd, const float* dy, const float* plus, float* dx,
                          float* dgain, float* dbias) {
   layer_norm_parameters(shape, x, mean, rstd, dy, dgain, dbias);
@@ -166,6 +166,60 @@ void layer_norm_backward(LayerNormShape shape, const float* x, const float* gain
       const F n = mul(sub(io(x + i), m), s);
       io.store(dx + i,
                fma(s, _mm256_fnmadd_ps(n, b, sub(d, a)), plus ? io(plus + r * w + i) : zero()));
+    });
+  }
+}
+
+void rms_norm(NormShape shape, float epsilon, const float* x, const float* gain, float* y,
+              float* rstd) {
+  const std::size_t w = shape.width;
+  const float share = 1.0f / static_cast<float>(w);
+  for (std::size_t r = 0; r < shape.rows; ++r, x += w, y += w) {
+    F squares = zero();
+    each(w, [&](std::size_t i, auto io) {
+      const F v = io(x + i);
+      squares = fma(v, v, squares);
+    });
+    const float s = 1.0f / _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(fold(squares) * share + epsilon)));
+    each(w, [&](std::size_t i, auto io) {
+      io.store(y + i, mul(mul(io(x + i), all(s)), io(gain + i)));
+    });
+    rstd[r] = s;
+  }
+}
+
+void rms_norm_gains(NormShape shape, const float* x, const float* rstd, const float* dy,
+                    float* dgain) {
+  const std::size_t w = shape.width;
+  each(w, [&](std::size_t i, auto io) {
+    F gains = zero();
+    for (std::size_t first = 0; first < shape.rows; first += kPartialRows) {
+      const std::size_t end = first + kPartialRows < shape.rows ? first + kPartialRows : shape.rows;
+      F g = zero();
+      for (std::size_t r = first; r < end; ++r)
+        g = fma(io(dy + r * w + i), mul(io(x + r * w + i), all(rstd[r])), g);
+      gains = add(gains, g);
+    }
+    io.store(dgain + i, gains);
+  });
+}
+
+void rms_norm_backward(NormShape shape, const float* x, const float* gain, const float* rstd,
+                       const float* dy, const float* plus, float* dx, float* dgain) {
+  rms_norm_gains(shape, x, rstd, dy, dgain);
+  const std::size_t w = shape.width;
+  const float share = 1.0f / static_cast<float>(w);
+  for (std::size_t r = 0; r < shape.rows; ++r, x += w, dy += w, dx += w) {
+    const F s = all(rstd[r]);
+    F along = zero();
+    each(w, [&](std::size_t i, auto io) {
+      along = fma(mul(io(dy + i), io(gain + i)), mul(io(x + i), s), along);
+    });
+    const F b = all(fold(along) * share);
+    each(w, [&](std::size_t i, auto io) {
+      const F d = mul(io(dy + i), io(gain + i));
+      const F n = mul(io(x + i), s);
+      io.store(dx + i, fma(s, _mm256_fnmadd_ps(n, b, d), plus ? io(plus + r * w + i) : zero()));
     });
   }
 }
@@ -196,6 +250,36 @@ void gelu_backward(std::size_t n, const float* u, float* dg_du, float* g) {
     const F slope = fma(mul(xs, mul(e, s)), dz, s);
     io.store(g + i, xs);
     io.store(dg_du + i, mul(io(dg_du + i), slope));
+  });
+}
+
+void swiglu(std::size_t n, const float* gate, const float* up, float* y) {
+  each(n, [&](std::size_t i, auto io) {
+    const F g = io(gate + i), e = exp(sub(zero(), g));
+    io.store(y + i, mul(_mm256_div_ps(g, add(all(1.0f), e)), io(up + i)));
+  });
+}
+
+void swiglu_backward(std::size_t n, const float* gate, const float* up, const float* dy,
+                     float* dgate, float* dup, float* y) {
+  each(n, [&](std::size_t i, auto io) {
+    const F g = io(gate + i), u = io(up + i), d = io(dy + i), e = exp(sub(zero(), g));
+    const F s = _mm256_div_ps(all(1.0f), add(all(1.0f), e));
+    const F gs = mul(g, s);
+    // d(g s)/dg = s + g s (1 - s), and 1 - s = e s without cancellation.
+    const F slope = fma(gs, mul(e, s), s);
+    io.store(y + i, mul(gs, u));
+    io.store(dgate + i, mul(mul(d, u), slope));
+    io.store(dup + i, mul(d, gs));
+  });
+}
+
+void rotate(std::size_t n, const float* cosines, const float* sines, bool back, float* x) {
+  each(n, [&](std::size_t i, auto io) {
+    const F a = io(x + i), b = io(x + n + i), c = io(cosines + i);
+    const F s = back ? sub(zero(), io(sines + i)) : io(sines + i);
+    io.store(x + i, _mm256_fnmadd_ps(b, s, mul(a, c)));
+    io.store(x + n + i, fma(a, s, mul(b, c)));
   });
 }
 
@@ -294,10 +378,24 @@ void sum(std::size_t n, const float* a, const float* b, float* y) {
 }  // namespace
 
 KernelTable vector_kernels_avx2(const char* isa, void (*gemm)(const Gemm&)) {
-  return {
-      isa,  gemm,          layer_norm,     layer_norm_backward,     gelu,          gelu_backward,
-      relu, relu_backward, softmax_causal, softmax_causal_backward, cross_entropy, column_sums,
-      sum};
+  return {isa,
+          gemm,
+          layer_norm,
+          layer_norm_backward,
+          rms_norm,
+          rms_norm_backward,
+          gelu,
+          gelu_backward,
+          swiglu,
+          swiglu_backward,
+          rotate,
+          relu,
+          relu_backward,
+          softmax_causal,
+          softmax_causal_backward,
+          cross_entropy,
+          column_sums,
+          sum};
 }
 
 }  // namespace starling::kernels

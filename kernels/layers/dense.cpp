@@ -9,9 +9,9 @@ Dense::Dense(std::size_t in, std::size_t out, std::uint32_t index, bool relu,
              Parameters& parameters)
     : relu_(relu) {
   parameters.begin_part();
-  linear_ =
-      Linear::declare(parameters, "fc" + std::to_string(index), in, out,
-                      {.deviation = std::sqrt(2.0 / static_cast<double>(in))}, {.deviation = 0.1});
+  linear_ = Linear::declare(parameters, "fc" + std::to_string(index), in, out,
+                            {.deviation = std::sqrt(2.0 / static_cast<double>(in))},
+                            Initial{.deviation = 0.1});
 }
 
 void Dense::forward(Pass& pass, const float* in, float* out, float*) const {

@@ -30,37 +30,49 @@ std::vector<Rows> rows_by_part(const Layout& layout, std::size_t tensor) {
 }
 
 Linear Linear::declare(Parameters& parameters, const std::string& name, std::size_t in,
-                       std::size_t out, Initial weight, Initial bias) {
-  Linear l{in, out};
-  l.weight = parameters.add(name + ".weight", {in, out}, weight);
-  l.bias = parameters.add(name + ".bias", {out}, bias);
+                       std::size_t out, Initial weight, std::optional<Initial> bias,
+                       Weights order) {
+  Linear l{in, out, order};
+  const bool by_out = order == Weights::kOutIn;
+  l.weight = parameters.add(name + ".weight", {by_out ? out : in, by_out ? in : out}, weight);
+  if (bias) l.bias = parameters.add(name + ".bias", {out}, *bias);
   return l;
 }
 
 void Linear::forward(const Pass& pass, const float* x, float* y, const float* add) const {
   Gemm g{.m = pass.rows, .n = out, .k = in};
   g.a = x, g.lda = in;
-  g.b = pass.parameter(weight), g.ldb = out;
+  g.b_transposed = order == Weights::kOutIn;
+  g.b = pass.parameter(weight), g.ldb = g.b_transposed ? in : out;
   g.c = y, g.ldc = out;
-  g.bias = pass.parameter(bias);
+  if (bias) g.bias = pass.parameter(*bias);
   g.add = add, g.ldadd = out;
   pass.multiply(g);
 }
 
 void Linear::backward_parameters(const Pass& pass, const float* x, const float* dy) const {
-  Gemm g{.m = in, .n = out, .k = pass.rows};  // dW = x^T dy
-  g.a = x, g.lda = in, g.a_transposed = true;
-  g.b = dy, g.ldb = out;
-  g.c = pass.d_parameter(weight), g.ldc = out;
+  Gemm g{.k = pass.rows};
+  if (order == Weights::kInOut) {  // dW = x^T dy
+    g.m = in, g.n = out;
+    g.a = x, g.b = dy;
+  } else {  // dW = dy^T x
+    g.m = out, g.n = in;
+    g.a = dy, g.b = x;
+  }
+  g.lda = g.m, g.a_transposed = true;
+  g.ldb = g.n;
+  g.c = pass.d_parameter(weight), g.ldc = g.n;
   pass.multiply(g);
-  pass.kernels.column_sums(pass.rows, out, dy, pass.d_parameter(bias));
+  if (bias) pass.kernels.column_sums(pass.rows, out, dy, pass.d_parameter(*bias));
 }
 
-void Linear::backward_input(const Pass& pass, const float* dy, float* dx) const {
+void Linear::backward_input(const Pass& pass, const float* dy, float* dx, const float* add) const {
   Gemm g{.m = pass.rows, .n = in, .k = out};
   g.a = dy, g.lda = out;
-  g.b = pass.parameter(weight), g.ldb = out, g.b_transposed = true;
+  g.b_transposed = order == Weights::kInOut;
+  g.b = pass.parameter(weight), g.ldb = g.b_transposed ? out : in;
   g.c = dx, g.ldc = in;
+  g.add = add, g.ldadd = in;
   pass.multiply(g);
 }
 
@@ -71,16 +83,33 @@ Norm Norm::declare(Parameters& parameters, const std::string& name, std::size_t 
   return n;
 }
 
+Norm Norm::declare_rms(Parameters& parameters, const std::string& name, std::size_t width,
+                       double epsilon) {
+  Norm n{width};
+  n.gain = parameters.add(name + ".weight", {width}, {.constant = 1});
+  n.epsilon = static_cast<float>(epsilon);
+  return n;
+}
+
 void Norm::forward(const Pass& pass, const float* x, float* y, float* saved) const {
-  pass.kernels.layer_norm({pass.rows, width}, x, pass.parameter(gain), pass.parameter(bias), y,
-                          saved, saved + aligned_floats(pass.rows));
+  const NormShape shape{pass.rows, width};
+  if (bias)
+    pass.kernels.layer_norm(shape, x, pass.parameter(gain), pass.parameter(*bias), y, saved,
+                            saved + aligned_floats(pass.rows));
+  else
+    pass.kernels.rms_norm(shape, epsilon, x, pass.parameter(gain), y, saved);
 }
 
 void Norm::backward(const Pass& pass, const float* x, const float* saved, const float* dy,
                     const float* add, float* dx) const {
-  pass.kernels.layer_norm_backward({pass.rows, width}, x, pass.parameter(gain), saved,
-                                   saved + aligned_floats(pass.rows), dy, add, dx,
-                                   pass.d_parameter(gain), pass.d_parameter(bias));
+  const NormShape shape{pass.rows, width};
+  if (bias)
+    pass.kernels.layer_norm_backward(shape, x, pass.parameter(gain), saved,
+                                     saved + aligned_floats(pass.rows), dy, add, dx,
+                                     pass.d_parameter(gain), pass.d_parameter(*bias));
+  else
+    pass.kernels.rms_norm_backward(shape, x, pass.parameter(gain), saved, dy, add, dx,
+                                   pass.d_parameter(gain));
 }
 
 }  // namespace starling::kernels

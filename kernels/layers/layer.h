@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -162,25 +163,41 @@ class Carver {
   float* at_;
 };
 
-// Linear computes y = x W + b with W [in, out]; several layers have one.
+// How a matrix product's weights lie.
+enum class Weights : std::uint8_t {
+  kInOut,  // [in, out], as GPT-2's
+  kOutIn,  // [out, in], as torch's Linear
+};
+
+// Linear computes y = x W (+ b); several layers have one.
 struct Linear {
   std::size_t in = 0, out = 0;
-  std::size_t weight = 0, bias = 0;  // tensor numbers
+  Weights order = Weights::kInOut;
+  std::size_t weight = 0;           // tensor numbers
+  std::optional<std::size_t> bias;  // none: no bias
 
+  // bias: none, or its first values.
   static Linear declare(Parameters& parameters, const std::string& name, std::size_t in,
-                        std::size_t out, Initial weight, Initial bias);
+                        std::size_t out, Initial weight, std::optional<Initial> bias,
+                        Weights order = Weights::kInOut);
   // y = x W + b (+ add)
   void forward(const Pass& pass, const float* x, float* y, const float* add = nullptr) const;
   void backward_parameters(const Pass& pass, const float* x, const float* dy) const;
-  void backward_input(const Pass& pass, const float* dy, float* dx) const;  // dx = dy W^T
+  // dx = dy W^T (+ add); add may be dx
+  void backward_input(const Pass& pass, const float* dy, float* dx,
+                      const float* add = nullptr) const;
 };
 
-// Norm has LayerNorm's tensors and its two numbers per row.
+// Norm has the tensors of LayerNorm or RMSNorm and up to two numbers per row.
 struct Norm {
   std::size_t width = 0;
-  std::size_t gain = 0, bias = 0;  // tensor numbers
+  std::size_t gain = 0;             // tensor numbers
+  std::optional<std::size_t> bias;  // LayerNorm's; none: RMSNorm
+  float epsilon = 0;                // RMSNorm's
 
   static Norm declare(Parameters& parameters, const std::string& name, std::size_t width);
+  static Norm declare_rms(Parameters& parameters, const std::string& name, std::size_t width,
+                          double epsilon);
   static std::size_t saved(std::size_t rows) { return 2 * aligned_floats(rows); }
   // The backward pass runs forward() again: that is cheap enough not to keep y.
   void forward(const Pass& pass, const float* x, float* y, float* saved) const;

@@ -28,7 +28,8 @@ class Decoder {
 };
 
 // `parameters`: flat in the layout, which is one of the model's tensors; both must outlive it. `kernels` compute.
-std::unique_ptr<Decoder> make_decoder(const GptSpec& spec, const KernelTable& kernels,
+// Null: the model is of a kind that follows no text.
+std::unique_ptr<Decoder> make_decoder(const ModelSpec& spec, const KernelTable& kernels,
                                       const Layout& layout, std::span<const float> parameters);
 
 }  // namespace starling::kernels

@@ -121,9 +121,7 @@ Result<FirstGradient> checked_first_gradient(const Job& job, const Model& model,
                                              const Layout& layout, Device& device,
                                              std::span<const float> parameters,
                                              const Batch& batch) {
-  const bool kernels =
-      std::holds_alternative<GptSpec>(job.model) || std::holds_alternative<MlpSpec>(job.model);
-  if (!kernels || device.has_arithmetic())
+  if (!kind_of(job.model).computed_by_kernels || device.has_arithmetic())
     return first_gradient(job, model, layout, device, parameters, batch);
   STARLING_TRY(table, kernel_table(job.isa));
   const KernelCheck check(*table);

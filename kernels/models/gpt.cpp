@@ -1,5 +1,6 @@
 #include "kernels/layers/gpt.h"
 
+#include "kernels/layers/language.h"
 #include "kernels/models/chain.h"
 #include "kernels/models/kinds.h"
 
@@ -27,14 +28,23 @@ MadeModel make(const GptSpec& spec, const KernelTable& kernels, bool recompute) 
   STARLING_TRY(check_spec(spec));
   Parameters parameters;
   std::vector<std::unique_ptr<Layer>> layers;
-  auto embedding = std::make_unique<Embedding>(spec, parameters);
+  auto embedding = std::make_unique<Embedding>(Embedding::Shape{.vocabulary = spec.vocabulary,
+                                                                .width = spec.width,
+                                                                .tokens = "wte.weight",
+                                                                .positions = "wpe.weight",
+                                                                .context = spec.context,
+                                                                .tied = true,
+                                                                .deviation = kGptDeviation},
+                                               parameters);
   const std::size_t wte = embedding->tokens_tensor();
   layers.push_back(std::move(embedding));
   for (std::uint32_t i = 0; i < spec.layers; ++i) {
     layers.push_back(std::make_unique<AttentionBlock>(spec, i, parameters));
     layers.push_back(std::make_unique<FeedForwardBlock>(spec, i, parameters));
   }
-  layers.push_back(std::make_unique<LanguageHead>(spec, wte, parameters));
+  parameters.begin_part();
+  const Norm norm = Norm::declare(parameters, "ln_f", spec.width);
+  layers.push_back(std::make_unique<LanguageHead>(spec.vocabulary, norm, wte));
   return make_chain(kernels, recompute, spec.input(), std::move(parameters), std::move(layers));
 }
 

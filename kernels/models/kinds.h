@@ -20,6 +20,7 @@ using MadeModel = Result<std::unique_ptr<Model>>;
 
 // Errors: as make_model().
 MadeModel make(const GptSpec& spec, const KernelTable& kernels, bool recompute);
+MadeModel make(const LlamaSpec& spec, const KernelTable& kernels, bool recompute);
 MadeModel make(const MlpSpec& spec, const KernelTable& kernels, bool recompute);
 MadeModel make(const SyntheticSpec& spec, const KernelTable& kernels, bool recompute);
 MadeModel make(const OwnSpec& spec, const KernelTable& kernels, bool recompute);

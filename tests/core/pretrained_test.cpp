@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/job/job.h"
-#include "core/job/models/gpt_config.h"
+#include "core/job/models/published_model.h"
 #include "tests/core/data_folder.h"
 #include "tests/core/has.h"
 #include "tests/core/job_text.h"
@@ -38,6 +38,11 @@ std::string opening_error(const std::string& path) {
 nlohmann::json config() {
   return {{"model_type", "gpt2"}, {"n_layer", 2},     {"n_head", 3},       {"n_embd", 12},
           {"n_positions", 64},    {"vocab_size", 99}, {"n_inner", nullptr}};
+}
+
+Result<GptSpec> gpt2(const std::string& json) {
+  STARLING_TRY(config, PublishedConfig::parse(json));
+  return GptSpec::published(config);
 }
 
 }  // namespace
@@ -118,7 +123,7 @@ TEST_CASE("pretrained: a config.json that computes otherwise than GPT-2 does her
   const auto error = [](const auto& change) {
     auto json = config();
     change(json);
-    const auto parsed = parse_gpt2_config(json.dump());
+    const auto parsed = gpt2(json.dump());
     return parsed ? std::string("no error") : parsed.error().text();
   };
   using Json = nlohmann::json;
@@ -142,16 +147,14 @@ TEST_CASE("pretrained: a config.json that computes otherwise than GPT-2 does her
               j["quantization_config"] = {{"bits", 4}};
             }),
             "quantization_config"));
-  const auto aliases =
-      parse_gpt2_config(R"({"model_type":"gpt2","hidden_size":24,"num_hidden_layers":3,
+  const auto aliases = gpt2(R"({"model_type":"gpt2","hidden_size":24,"num_hidden_layers":3,
       "num_attention_heads":2,"max_position_embeddings":7})")
-          .value();
-  CHECK(
-      (aliases.width == 24 && aliases.layers == 3 && aliases.heads == 2 && aliases.positions == 7));
-  CHECK(has(parse_gpt2_config("[]").error().text(), "model_type is missing"));
-  const auto usual = parse_gpt2_config(R"({"model_type":"gpt2"})").value();
+                           .value();
+  CHECK((aliases.width == 24 && aliases.layers == 3 && aliases.heads == 2 && aliases.context == 7));
+  CHECK(has(gpt2("[]").error().text(), "is no JSON object"));
+  const auto usual = gpt2(R"({"model_type":"gpt2"})").value();
   CHECK((usual.layers == 12 && usual.width == 768 && usual.vocabulary == 50257 &&
-         usual.positions == 1024));
+         usual.context == 1024));
 }
 
 TEST_CASE(

@@ -85,6 +85,29 @@ def a_run_from_weights_begins_where_they_are(place):
     run.process.wait(PATIENCE)
 
 
+def a_llama_is_the_same_in_any_group(place):
+    """Drawn weights, kills, and weights that go on; its model is one of transformers' kind, and writes."""
+    def llama(**changes):
+        return edited(place, place.job(**changes), (r'kind = "gpt"', 'kind = "llama"\nkey_value_heads = 1\nfeed_forward = 80\n'
+                                                    'rope_scaling = "linear"\nrope_factor = 2'))
+    job = llama(steps=300)
+    alone = place.quiet(job)
+    run = place.run(job, "--workers", 3)
+    kill_join_and_leave(run, 20)
+    require(run.digest() == alone.digest(), "another digest with kills")
+    with open(os.path.join(alone.out, "config.json")) as file:
+        config = json.load(file)
+    require(config["model_type"] == "llama" and config["num_key_value_heads"] == 1 and
+            config["rope_scaling"] == {"rope_type": "linear", "factor": 2.0}, str(config))
+    greedy = written(alone.out, "--prompt", "ab", "--tokens", 50, "--temperature", 0)
+    require(greedy == written(alone.out, "--prompt", "ab", "--tokens", 50, "--temperature", 0, "--isa", "reference"), "reference differs")
+    more = edited(place, llama(steps=10), (r"(?s)layers = .*?vocabulary = 256\n", f'from = "{alone.out}"\n'),
+                  (r"key_value_heads = 1\nfeed_forward = 80\nrope_scaling = \"linear\"\nrope_factor = 2\n", ""))
+    begun = place.quiet(more).losses()[0][1]
+    last = alone.losses()[-1][1]
+    require(abs(begun - last) < 0.2, f"begins at {begun}, the weights were at {last}")
+
+
 def what_does_not_fit_is_one_line(place):
     model = trained(place)
 
@@ -128,7 +151,7 @@ def what_does_not_fit_is_one_line(place):
         return change
 
     for expected, change in (
-            ("model_type is \"llama\"", config(model_type="llama")),
+            ("its model_type is \"bloom\", expected ", config(model_type="bloom")),
             ("activation_function", config(activation_function="relu")),
             ("tensor wpe.weight is [32, 32], expected [64, 32]", config(n_positions=64)),
             ("tensor wte.weight is [256, 32], expected [256, 64]", config(n_embd=64)),
@@ -145,7 +168,7 @@ def what_does_not_fit_is_one_line(place):
         refused(expected, folder, "--prompt", "a")
         run_refused(expected, folder)
     # What shows in no tensor: the job says all five keys, and the files another model.
-    for expected, values in (("heads is 2, and 1 in the config.json", {"n_head": 1}), ("gelu_new", {"activation_function": "relu"})):
+    for expected, values in (("heads must be 1 as in the config.json of from, is 2", {"n_head": 1}), ("gelu_new", {"activation_function": "relu"})):
         folder = changed(config(**values))
         job = edited(place, place.job(), (r'kind = "gpt"\n', f'kind = "gpt"\nfrom = "{folder}"\n'))
         run = place.run(job, "--workers", 1)
@@ -189,5 +212,6 @@ def a_tokenizer_goes_with_the_model(place):
     require(written(model, "--prompt", "ab", "--tokens", 30, "--past-end", "--tokenizer", place.path("tokens")) == said, "another text")
 
 
-main(a_model_writes_what_its_seed_says, a_run_from_weights_begins_where_they_are, what_does_not_fit_is_one_line,
+main(a_model_writes_what_its_seed_says, a_run_from_weights_begins_where_they_are, a_llama_is_the_same_in_any_group,
+     what_does_not_fit_is_one_line,
      a_tokenizer_goes_with_the_model)

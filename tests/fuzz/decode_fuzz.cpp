@@ -17,7 +17,7 @@
 #include "core/base/keys.h"
 #include "core/data/token_file.h"
 #include "core/formats/checkpoint.h"
-#include "core/job/models/gpt_config.h"
+#include "core/job/models/published_model.h"
 #include "core/observe/event_line.h"
 #include "core/observe/event_reader.h"
 #include "core/text/tokenizer.h"
@@ -134,8 +134,13 @@ void check_tokenizer(ByteView bytes) {
 
 void check_config(ByteView bytes) {
   const auto config =
-      parse_gpt2_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  if (config) STARLING_CHECK(config.value().width >= 1 && config.value().vocabulary <= 1u << 20);
+      PublishedConfig::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (!config) return;
+  const auto model = published_model(config.value(), "/fuzz");
+  if (!model) return;
+  const auto input = input_of(model.value());
+  STARLING_CHECK(input && input->positions >= 1 && input->positions <= 65536);
+  STARLING_CHECK(input->vocabulary >= 1 && input->vocabulary <= 1 << 20);
 }
 
 void check_tokens(ByteView bytes) {

@@ -61,11 +61,22 @@ void call_all(const KernelTable& k) {
         g.bias = nullptr, g.add = c.data(), g.ldadd = kRows;
         k.gemm(g);
       }
-  const LayerNormShape shape{kRows, kWidth};
+  const NormShape shape{kRows, kWidth};
   k.layer_norm(shape, a.data(), gain.data(), bias.data(), y.data(), mean.data(), rstd.data());
   c = b;
   k.layer_norm_backward(shape, a.data(), gain.data(), mean.data(), rstd.data(), b.data(), c.data(),
                         c.data(), dgain.data(), dbias.data());
+  k.rms_norm(shape, 1e-5f, a.data(), gain.data(), y.data(), rstd.data());
+  c = b;
+  k.rms_norm_backward(shape, a.data(), gain.data(), rstd.data(), b.data(), c.data(), c.data(),
+                      dgain.data());
+  k.swiglu(kN, a.data(), b.data(), y.data());
+  c = b;
+  std::vector<float> dgate(kN);
+  k.swiglu_backward(kN, a.data(), b.data(), c.data(), dgate.data(), c.data(), y.data());
+  c = a;
+  const auto cosines = normal(kN / 2, 9), sines = normal(kN / 2, 10);
+  k.rotate(kN / 2, cosines.data(), sines.data(), /*back=*/true, c.data());
   k.gelu(kN, a.data(), y.data());
   c = b;
   k.gelu_backward(kN, a.data(), c.data(), y.data());
@@ -93,7 +104,24 @@ TEST_CASE("kernel check: right kernels hold, with their own bits, in models of a
       GptSpec{.layers = 1, .heads = 1, .width = 8, .context = 1, .vocabulary = 2},
       GptSpec{.layers = 1, .heads = 1, .width = 96, .context = 8, .vocabulary = 90'000},  // cut
       MlpSpec{.sizes = {3, 2}},
-      MlpSpec{.sizes = {20, 500, 31, 5}}};
+      MlpSpec{.sizes = {20, 500, 31, 5}},
+      LlamaSpec{.layers = 2,
+                .heads = 4,
+                .key_value_heads = 2,
+                .head_width = 10,
+                .width = 24,
+                .feed_forward = 29,
+                .context = 11,
+                .vocabulary = 37},
+      LlamaSpec{.layers = 1,
+                .heads = 1,
+                .key_value_heads = 1,
+                .head_width = 2,
+                .width = 3,
+                .feed_forward = 5,
+                .context = 300,
+                .vocabulary = 70,
+                .tied_embeddings = true}};
   const ModelSpec* const cut = &specs[3];
   for (const ModelSpec& spec : specs)
     for (const KernelTable* table : tables())
@@ -134,7 +162,7 @@ TEST_CASE("kernel check: every kernel is held to its formula, and the first wron
       {"product", [](KernelTable& t) { t.gemm = gemm_that_forgets; }},
       {"layer norm of",
        [](KernelTable& t) {
-         t.layer_norm = [](LayerNormShape s, const float* x, const float* gain, const float* bias,
+         t.layer_norm = [](NormShape s, const float* x, const float* gain, const float* bias,
                            float* y, float* mean, float* rstd) {
            broken.like->layer_norm(s, x, gain, bias, y, mean, rstd);
            scale(y, s.rows * s.width);
@@ -142,7 +170,7 @@ TEST_CASE("kernel check: every kernel is held to its formula, and the first wron
        }},
       {"layer norm's gradient of",
        [](KernelTable& t) {
-         t.layer_norm_backward = [](LayerNormShape s, const float* x, const float* gain,
+         t.layer_norm_backward = [](NormShape s, const float* x, const float* gain,
                                     const float* mean, const float* rstd, const float* dy,
                                     const float* add, float* dx, float* dgain, float* dbias) {
            broken.like->layer_norm_backward(s, x, gain, mean, rstd, dy, add, dx, dgain, dbias);
@@ -151,7 +179,7 @@ TEST_CASE("kernel check: every kernel is held to its formula, and the first wron
        }},
       {"layer norm's gradient of gains",
        [](KernelTable& t) {
-         t.layer_norm_backward = [](LayerNormShape s, const float* x, const float* gain,
+         t.layer_norm_backward = [](NormShape s, const float* x, const float* gain,
                                     const float* mean, const float* rstd, const float* dy,
                                     const float* add, float* dx, float* dgain, float* dbias) {
            broken.like->layer_norm_backward(s, x, gain, mean, rstd, dy, add, dx, dgain, dbias);
@@ -160,11 +188,82 @@ TEST_CASE("kernel check: every kernel is held to its formula, and the first wron
        }},
       {"layer norm's gradient of biases",
        [](KernelTable& t) {
-         t.layer_norm_backward = [](LayerNormShape s, const float* x, const float* gain,
+         t.layer_norm_backward = [](NormShape s, const float* x, const float* gain,
                                     const float* mean, const float* rstd, const float* dy,
                                     const float* add, float* dx, float* dgain, float* dbias) {
            broken.like->layer_norm_backward(s, x, gain, mean, rstd, dy, add, dx, dgain, dbias);
            scale(dbias, s.width);
+         };
+       }},
+      {"rms norm of",
+       [](KernelTable& t) {
+         t.rms_norm = [](NormShape s, float epsilon, const float* x, const float* gain, float* y,
+                         float* rstd) {
+           broken.like->rms_norm(s, epsilon, x, gain, y, rstd);
+           scale(y, s.rows * s.width);
+         };
+       }},
+      {"rms norm's measure",
+       [](KernelTable& t) {
+         t.rms_norm = [](NormShape s, float epsilon, const float* x, const float* gain, float* y,
+                         float* rstd) {
+           broken.like->rms_norm(s, epsilon, x, gain, y, rstd);
+           scale(rstd, s.rows);
+         };
+       }},
+      {"rms norm's gradient of",
+       [](KernelTable& t) {
+         t.rms_norm_backward = [](NormShape s, const float* x, const float* gain, const float* rstd,
+                                  const float* dy, const float* add, float* dx, float* dgain) {
+           broken.like->rms_norm_backward(s, x, gain, rstd, dy, add, dx, dgain);
+           scale(dx, s.rows * s.width);
+         };
+       }},
+      {"rms norm's gradient of gains",
+       [](KernelTable& t) {
+         t.rms_norm_backward = [](NormShape s, const float* x, const float* gain, const float* rstd,
+                                  const float* dy, const float* add, float* dx, float* dgain) {
+           broken.like->rms_norm_backward(s, x, gain, rstd, dy, add, dx, dgain);
+           scale(dgain, s.width);
+         };
+       }},
+      {"swiglu of",
+       [](KernelTable& t) {
+         t.swiglu = [](std::size_t n, const float* gate, const float* up, float* y) {
+           broken.like->swiglu(n, gate, up, y);
+           scale(y, n);
+         };
+       }},
+      {"swiglu made again",
+       [](KernelTable& t) {
+         t.swiglu_backward = [](std::size_t n, const float* gate, const float* up, const float* dy,
+                                float* dgate, float* dup, float* y) {
+           broken.like->swiglu_backward(n, gate, up, dy, dgate, dup, y);
+           scale(y, n);
+         };
+       }},
+      {"swiglu's gradient of what",
+       [](KernelTable& t) {
+         t.swiglu_backward = [](std::size_t n, const float* gate, const float* up, const float* dy,
+                                float* dgate, float* dup, float* y) {
+           broken.like->swiglu_backward(n, gate, up, dy, dgate, dup, y);
+           scale(dup, n);
+         };
+       }},
+      {"swiglu's gradient of gates",
+       [](KernelTable& t) {
+         t.swiglu_backward = [](std::size_t n, const float* gate, const float* up, const float* dy,
+                                float* dgate, float* dup, float* y) {
+           broken.like->swiglu_backward(n, gate, up, dy, dgate, dup, y);
+           scale(dgate, n);
+         };
+       }},
+      {"rotation of",
+       [](KernelTable& t) {
+         t.rotate = [](std::size_t n, const float* cosines, const float* sines, bool back,
+                       float* x) {
+           broken.like->rotate(n, cosines, sines, back, x);
+           scale(x, n);
          };
        }},
       {"gelu of",

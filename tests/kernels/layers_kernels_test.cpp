@@ -206,6 +206,48 @@ Outputs gelus(const KernelTable& k, std::size_t rows, std::size_t width, std::si
   return {g.values(), d.values(), again.values()};
 }
 
+Outputs rms_norms(const KernelTable& k, std::size_t rows, std::size_t width, std::size_t shift) {
+  Buffer x(normal(rows * width, 5, 3), shift), gain(normal(width, 6), shift);
+  Buffer dy(normal(rows * width, 8), shift), add(normal(rows * width, 9), shift);
+  Buffer y(rows * width, shift), rstd(rows, shift), dx(rows * width, shift);
+  Buffer dgain(width, shift), bare(rows * width, shift);
+  k.rms_norm({rows, width}, 1e-5f, x.data(), gain.data(), y.data(), rstd.data());
+  k.rms_norm_backward({rows, width}, x.data(), gain.data(), rstd.data(), dy.data(), add.data(),
+                      dx.data(), dgain.data());
+  k.rms_norm_backward({rows, width}, x.data(), gain.data(), rstd.data(), dy.data(), nullptr,
+                      bare.data(), dgain.data());
+  for (const Buffer* b : {&y, &rstd, &dx, &dgain, &bare}) CHECK(b->intact());
+  return {y.values(), rstd.values(), dx.values(), dgain.values(), bare.values()};
+}
+
+Outputs swiglus(const KernelTable& k, std::size_t rows, std::size_t width, std::size_t shift) {
+  const std::size_t n = rows * width;
+  Buffer gate(normal(n, 18, 3), shift), up(normal(n, 19), shift), dy(normal(n, 20), shift);
+  Buffer y(n, shift), again(n, shift), dgate(n, shift);
+  k.swiglu(n, gate.data(), up.data(), y.data());
+  k.swiglu_backward(n, gate.data(), up.data(), dy.data(), dgate.data(), /*dup=*/dy.data(),
+                    again.data());
+  for (const Buffer* b : {&y, &again, &dgate, &dy}) CHECK(b->intact());
+  CHECK(off(again.values(), y.values(), 1e-3) < 5e-7);
+  return {y.values(), dgate.values(), dy.values()};
+}
+
+Outputs rotations(const KernelTable& k, std::size_t rows, std::size_t width, std::size_t shift) {
+  const std::size_t n = rows * width;
+  Buffer x(normal(2 * n, 21), shift), cosines(n, shift), sines(n, shift);
+  for (std::size_t i = 0; i < n; ++i) {
+    cosines.data()[i] = std::cos(static_cast<float>(i));
+    sines.data()[i] = std::sin(static_cast<float>(i));
+  }
+  const auto before = x.values();
+  k.rotate(n, cosines.data(), sines.data(), /*back=*/false, x.data());
+  const auto turned = x.values();
+  k.rotate(n, cosines.data(), sines.data(), /*back=*/true, x.data());
+  CHECK(x.intact());
+  CHECK(off(x.values(), before, 1) < 5e-7);
+  return {turned};
+}
+
 Outputs relus(const KernelTable& k, std::size_t rows, std::size_t width, std::size_t shift) {
   const std::size_t n = rows * width;
   Buffer y(normal(n, 12), shift), d(normal(n, 13), shift);
@@ -252,12 +294,10 @@ TEST_CASE("vector kernels: every length agrees with the formulae, and bits ignor
     Outputs (*run)(const KernelTable&, std::size_t, std::size_t, std::size_t);
     double bound;
   };
-  const Case cases[] = {{"layer norm", layer_norms, 4e-6},
-                        {"gelu", gelus, 5e-7},
-                        {"relu", relus, 0},
-                        {"softmax", softmaxes, 3e-6},
-                        {"cross entropy", entropies, 2e-6},
-                        {"sums", sums, 1e-6}};
+  const Case cases[] = {
+      {"layer norm", layer_norms, 4e-6}, {"rms norm", rms_norms, 4e-6},      {"gelu", gelus, 5e-7},
+      {"swiglu", swiglus, 1e-6},         {"rotation", rotations, 3e-7},      {"relu", relus, 0},
+      {"softmax", softmaxes, 3e-6},      {"cross entropy", entropies, 2e-6}, {"sums", sums, 1e-6}};
   for (const KernelTable* table : fast_tables()) {
     for (const Case& c : cases) {
       for (const std::size_t rows : {1u, 3u, 70u}) {
@@ -289,6 +329,13 @@ TEST_CASE("vector kernels: extremes stay finite, and what is not finite is seen"
     CHECK(g[8] == 1e4f);
     CHECK(std::fabs(d[0]) < 1e-20f);
     CHECK(d[8] == 1);
+    std::vector<float> up(9, 1.0f), dup(9, 1.0f), dgate(9);
+    table->swiglu_backward(9, u.data(), up.data(), dup.data(), dgate.data(), dup.data(), g.data());
+    CHECK(std::fabs(g[0]) < 1e-30f);
+    CHECK(g[8] == 1e4f);
+    CHECK(std::fabs(dgate[0]) < 1e-30f);
+    CHECK(dgate[8] == 1);
+    CHECK(dgate[4] == doctest::Approx(0.5));
     const std::int32_t target = 0;
     std::vector<float> far{-500, 500, 0};
     CHECK(table->cross_entropy(1, 3, far.data(), &target, true, 1) == doctest::Approx(1000));

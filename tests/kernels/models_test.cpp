@@ -17,6 +17,31 @@ namespace {
 
 const GptSpec kGpt{.layers = 2, .heads = 3, .width = 24, .context = 11, .vocabulary = 37};
 const MlpSpec kMlp{{13, 19, 7, 5}};
+// Groups of two, heads whose widths are not the model's, waves of all three kinds.
+const LlamaSpec kLlama{.layers = 2,
+                       .heads = 4,
+                       .key_value_heads = 2,
+                       .head_width = 10,
+                       .width = 24,
+                       .feed_forward = 29,
+                       .context = 11,
+                       .vocabulary = 37,
+                       .norm_epsilon = 1e-6,
+                       .rope_theta = 500,
+                       .rope_scaling = RopeScaling::kLlama3,
+                       .rope_factor = 4,
+                       .rope_low_freq_factor = 1,
+                       .rope_high_freq_factor = 4,
+                       .rope_original_context = 40};
+const LlamaSpec kTied{.layers = 1,
+                      .heads = 3,
+                      .key_value_heads = 1,
+                      .head_width = 8,
+                      .width = 24,
+                      .feed_forward = 40,
+                      .context = 7,
+                      .vocabulary = 37,
+                      .tied_embeddings = true};
 
 // Initial parameters, with gains and biases moved from 1 and 0 so that nothing cancels.
 std::vector<float> parameters_of(const Model& model, bool jitter = true) {
@@ -64,11 +89,39 @@ TEST_CASE("models: tensors are those of the published files") {
   CHECK(mlp->tensors()[5].name == "fc2.bias");
 }
 
+TEST_CASE("models: a llama's tensors are those of the published files, but for their prefix") {
+  const std::vector<std::pair<std::string, std::vector<std::uint64_t>>> want{
+      {"embed_tokens.weight", {37, 24}},
+      {"layers.0.input_layernorm.weight", {24}},
+      {"layers.0.self_attn.q_proj.weight", {40, 24}},
+      {"layers.0.self_attn.k_proj.weight", {20, 24}},
+      {"layers.0.self_attn.v_proj.weight", {20, 24}},
+      {"layers.0.self_attn.o_proj.weight", {24, 40}},
+      {"layers.0.post_attention_layernorm.weight", {24}},
+      {"layers.0.mlp.gate_proj.weight", {29, 24}},
+      {"layers.0.mlp.up_proj.weight", {29, 24}},
+      {"layers.0.mlp.down_proj.weight", {24, 29}},
+      {"layers.1.input_layernorm.weight", {24}},
+  };
+  const auto llama = model_of(kLlama);
+  REQUIRE(llama->tensors().size() == 1 + 2 * 9 + 2);
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    CHECK(llama->tensors()[i].name == want[i].first);
+    CHECK(llama->tensors()[i].shape == want[i].second);
+  }
+  CHECK(llama->tensors()[19].name == "norm.weight");
+  CHECK(llama->tensors()[20].name == "lm_head.weight");
+  const auto tied = model_of(kTied);
+  CHECK(tied->tensors().back().name == "norm.weight");
+  CHECK(tied->tensors().front().uses == 2);
+}
+
 // Goal: the whole backward pass is the derivative of the forward pass.
 // Method: central differences along random directions, one per tensor, of the reference kernels'
 // loss. The activations are float, so a difference of 2 h keeps about 1e-7 / (2 h) of noise.
 TEST_CASE("models: gradients are the slopes of the loss") {
-  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp)}) {
+  for (const ModelSpec& spec :
+       {ModelSpec(kGpt), ModelSpec(kMlp), ModelSpec(kLlama), ModelSpec(kTied)}) {
     const auto model = model_of(spec, "reference");
     const Batch batch = batch_of(spec, 2);
     const auto workspace = model->make_workspace(2);
@@ -98,7 +151,8 @@ TEST_CASE("models: gradients are the slopes of the loss") {
 }
 
 TEST_CASE("models: every instruction set gives the reference's loss and gradient") {
-  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp)}) {
+  for (const ModelSpec& spec :
+       {ModelSpec(kGpt), ModelSpec(kMlp), ModelSpec(kLlama), ModelSpec(kTied)}) {
     const auto reference = model_of(spec, "reference");
     const Batch batch = batch_of(spec, 3);
     const std::vector<float> p = parameters_of(*reference);
@@ -130,7 +184,8 @@ TEST_CASE("models: every instruction set gives the reference's loss and gradient
 // again, in two threads at once, on buffers at odd addresses, in a used workspace, after another
 // batch.
 TEST_CASE("models: bits depend on parameters and batch alone") {
-  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp), ModelSpec(GptSpec{})}) {
+  for (const ModelSpec& spec :
+       {ModelSpec(kGpt), ModelSpec(kMlp), ModelSpec(GptSpec{}), ModelSpec(kLlama)}) {
     const auto model = model_of(spec);
     const Batch batch = batch_of(spec, 2), other = batch_of(spec, 2, 99);
     const std::vector<float> p = parameters_of(*model);
@@ -173,7 +228,7 @@ TEST_CASE("models: bits depend on parameters and batch alone") {
 
 TEST_CASE("models: what is computed twice has the same bits, and takes less memory") {
   for (const char* isa : {"reference", "auto"})
-    for (const ModelSpec& spec : std::vector<ModelSpec>{kGpt, kMlp}) {
+    for (const ModelSpec& spec : std::vector<ModelSpec>{kGpt, kMlp, kLlama, kTied}) {
       const auto keeps = make_model(spec, isa).value();
       const auto recomputes = make_model(spec, isa, /*recompute=*/true).value();
       const auto parameters = parameters_of(*keeps);
@@ -349,6 +404,13 @@ TEST_CASE("models: specifications that make no model are refused") {
       GptSpec{.context = 0},
       GptSpec{.vocabulary = 0},
       GptSpec{.layers = 1u << 31},
+      LlamaSpec{.layers = 0},
+      LlamaSpec{.heads = 4, .key_value_heads = 3},
+      LlamaSpec{.heads = 2, .key_value_heads = 4},
+      LlamaSpec{.head_width = 31},
+      LlamaSpec{.feed_forward = 0},
+      LlamaSpec{.vocabulary = 0},
+      LlamaSpec{.heads = 65536, .key_value_heads = 1, .head_width = 2},
       GptSpec{.layers = 1024, .heads = 1, .width = 65536, .context = 65536, .vocabulary = 1u << 24},
       MlpSpec{},
       MlpSpec{{5}},

@@ -26,12 +26,12 @@ std::vector<float> parameters_of(const Model& model, const Layout& layout) {
   return parameters;
 }
 
-Batch tokens_of(const GptSpec& spec, std::int32_t first, std::uint32_t count) {
+Batch tokens_of(const ModelSpec& spec, std::int32_t first, std::uint32_t count) {
   std::mt19937 random(1);
   Batch batch;
   batch.sequences = 2;
   const auto token = [&] { return first + static_cast<std::int32_t>(random() % count); };
-  for (std::uint32_t i = 0; i < 2 * spec.context; ++i) {
+  for (std::size_t i = 0; i < 2 * input_of(spec)->positions; ++i) {
     batch.tokens.push_back(token());
     batch.targets.push_back(token());
   }
@@ -103,6 +103,16 @@ std::size_t uses_of(const Layout& layout) {
 
 TEST_CASE("parts: a pass has one open at a time and gives each use of each once, all of it") {
   const GptSpec gpt{.layers = 2, .heads = 3, .width = 24, .context = 11, .vocabulary = 37};
+  const LlamaSpec llama{.layers = 2,
+                        .heads = 4,
+                        .key_value_heads = 2,
+                        .head_width = 10,
+                        .width = 24,
+                        .feed_forward = 29,
+                        .context = 11,
+                        .vocabulary = 37};
+  LlamaSpec tied = llama;
+  tied.tied_embeddings = true;
   Batch draw;
   draw.sequences = 1;
   draw.draw = {1, 2, 3};
@@ -116,8 +126,11 @@ TEST_CASE("parts: a pass has one open at a time and gives each use of each once,
     Batch batch;
     std::size_t parts, uses;
   };
-  // The table with two uses, positions, two layers for each of two blocks, the last norm.
+  // The table with two uses, positions, two layers for each of two blocks, the last norm. A llama has no positions,
+  // and a head that is not tied is a table more.
   const Case cases[] = {{"gpt", gpt, tokens_of(gpt, 0, 37), 7, 8},
+                        {"llama", llama, tokens_of(llama, 0, 37), 7, 7},
+                        {"tied llama", tied, tokens_of(tied, 0, 37), 6, 7},
                         {"mlp", MlpSpec{{13, 19, 7, 5}}, samples, 3, 3},
                         {"synthetic", SyntheticSpec{4000, 0, 0, {}}, draw, 8, 8}};
   for (const Case& c : cases) {

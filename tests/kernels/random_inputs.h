@@ -37,10 +37,12 @@ inline Batch batch_of(const ModelSpec& spec, std::uint32_t sequences, unsigned s
   std::mt19937 random(seed);
   Batch b;
   b.sequences = sequences;
-  if (const auto* gpt = std::get_if<GptSpec>(&spec)) {
-    for (std::uint32_t i = 0; i < sequences * gpt->context; ++i) {
-      b.tokens.push_back(static_cast<std::int32_t>(random() % gpt->vocabulary));
-      b.targets.push_back(static_cast<std::int32_t>(random() % gpt->vocabulary));
+  const ModelInput input = *input_of(spec);
+  if (input.tokens()) {
+    const auto below = static_cast<std::uint32_t>(input.vocabulary);
+    for (std::size_t i = 0; i < sequences * input.positions; ++i) {
+      b.tokens.push_back(static_cast<std::int32_t>(random() % below));
+      b.targets.push_back(static_cast<std::int32_t>(random() % below));
     }
     return b;
   }

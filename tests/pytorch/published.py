@@ -13,7 +13,7 @@ import sys
 import time
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging
 
 from cases import run, written
@@ -31,7 +31,27 @@ def random_gpt2(**more):
                                           "attn_pdrop": 0.0, "initializer_range": 0.1} | more)))
 
 
-def job_of(folder, base, name):
+def random_llama(**more):
+    """Grouped queries, heads that are wider than the model's share, scaled rotary positions, a head that is not tied."""
+    torch.manual_seed(7)
+    rope = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16}
+    net = LlamaForCausalLM(LlamaConfig(**({"vocab_size": 256, "max_position_embeddings": CONTEXT, "hidden_size": 48,
+                                           "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
+                                           "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": False,
+                                           "rope_parameters": rope, "bos_token_id": None, "eos_token_id": None,
+                                           "initializer_range": 0.1} | more)))
+    with torch.no_grad():  # gains of 1 would hide one that is missing
+        for name, parameter in net.named_parameters():
+            if "norm" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    return net
+
+
+FAMILIES = {"gpt": random_gpt2, "llama": random_llama}
+
+
+def job_of(folder, base, name, family):
     """Of data that each step has whole, so that the order of samples is none."""
     text = bytes((i * i * 7 + i // 3 * 31) % 256 for i in range(CONTEXT * SEQUENCES * MICRO_BATCHES + 1))
     path = os.path.join(folder, "data.bin")
@@ -44,7 +64,7 @@ steps = {STEPS}
 micro_batches = {MICRO_BATCHES}
 sequences = {SEQUENCES}
 [model]
-kind = "gpt"
+kind = "{family}"
 from = "{base}"
 [optimizer]
 kind = "adamw"
@@ -58,8 +78,8 @@ path = "{path}"
 """)
 
 
-def trained(folder, base, name, workers=2):
-    text, job = job_of(folder, base, name)
+def trained(folder, base, name, family, workers=2):
+    text, job = job_of(folder, base, name, family)
     out = os.path.join(folder, name)
     done = subprocess.run([STARLING, "run", job, "--workers", str(workers), "--out", out], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -90,44 +110,61 @@ def losses_of_torch(net, text):
 
 
 def loaded(folder):
-    net, about = GPT2LMHeadModel.from_pretrained(folder, output_loading_info=True)
+    net, about = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     assert not about["missing_keys"] and not about["unexpected_keys"] and not about["mismatched_keys"], about
     return net
 
 
-def weights_are_trained_as_torch_trains_them(folder):
-    """One file, shards, without a prefix, in halves; and what was written is read back with the same bits."""
+def weights_are_trained_as_torch_trains_them(folder, family):
+    """One file, shards, without a prefix, in halves, tied; and what was written is read back with the same bits."""
     kinds = {"whole": {}, "shards": {"max_shard_size": "40KB"}, "bf16": {}, "fp16": {}, "bare": {}}
+    if family == "llama":
+        kinds |= {"tied": {}, "linear": {}, "plain": {}}
+        del kinds["bare"]  # its head would be missing
+    options_of = {"tied": {"tie_word_embeddings": True, "num_key_value_heads": 1, "head_dim": 12},
+                  "linear": {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}},
+                  "plain": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "num_key_value_heads": 4}}
     for name, options in kinds.items():
         base = os.path.join(folder, "base-" + name)
-        here = random_gpt2()
+        here = FAMILIES[family](**options_of.get(name, {}))
         if name in ("bf16", "fp16"):
             here = here.to(torch.bfloat16 if name == "bf16" else torch.float16)
-        saved = here.transformer if name == "bare" else here
+        saved = here.transformer if name == "bare" else here.model if name == "tied" else here
         saved.save_pretrained(base, **options)
         if name == "shards":
             assert len([file for file in os.listdir(base) if file.endswith(".safetensors")]) > 2
-        text, out, losses, digest = trained(folder, base, name)
+        text, out, losses, digest = trained(folder, base, name, family)
+        if name in ("bf16", "fp16"):  # a net that was made halves has halves for the angles of its positions, too
+            here = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
         wanted, torch_net = losses_of_torch(here, text)
         worst = max(abs(a - b) / b for a, b in zip(losses, wanted, strict=True))
         after = loaded(out)
         furthest = max((a - b).abs().max().item() for a, b in zip(after.parameters(), torch_net.parameters(), strict=True))
-        print(f"  {name}: losses {losses[0]:.4f} to {losses[-1]:.4f}, within {worst:.1e} of torch's; weights within {furthest:.1e}")
+        print(f"  {family} {name}: losses {losses[0]:.4f} to {losses[-1]:.4f}, within {worst:.1e} of torch's; "
+              f"weights within {furthest:.1e}")
         assert worst < BOUND and losses[-1] < losses[0] - 0.5, (worst, losses, wanted)
         again = subprocess.run([STARLING, "check", os.path.join(out, "model.safetensors")], capture_output=True, text=True)
         assert again.returncode == 0, again.stdout + again.stderr
         if name == "whole":
-            _, _, _, alone = trained(folder, base, "alone", workers=1)
+            _, _, _, alone = trained(folder, base, "alone", family, workers=1)
             assert alone == digest, "one worker has other bits"
             # Into transformers and back: the same weights, so the same losses.
             after.save_pretrained(os.path.join(folder, "back"))
-            _, _, one, first = trained(folder, out, "of-starling")
-            _, _, other, second = trained(folder, os.path.join(folder, "back"), "of-transformers")
+            _, _, one, first = trained(folder, out, "of-starling", family)
+            _, _, other, second = trained(folder, os.path.join(folder, "back"), "of-transformers", family)
             assert (one, first) == (other, second), "what transformers wrote back is another model"
 
 
-def greedy_tokens_are_those_of_transformers(folder):
-    net = random_gpt2(n_positions=256, n_embd=64, initializer_range=0.2).eval()
+def a_gpt_is_trained_as_torch_trains_it(folder):
+    weights_are_trained_as_torch_trains_them(folder, "gpt")
+
+
+def a_llama_is_trained_as_torch_trains_it(folder):
+    weights_are_trained_as_torch_trains_them(folder, "llama")
+
+
+def greedy_tokens_are_those_of_transformers(folder, net):
+    net = net.eval()
     base = os.path.join(folder, "base")
     net.save_pretrained(base)
     ours = theirs = 0.0
@@ -149,6 +186,15 @@ def greedy_tokens_are_those_of_transformers(folder):
     print(f"  {20 * 200 / ours:.0f} tokens/s with the start of each program, transformers {20 * 200 / theirs:.0f}")
 
 
+def a_gpt_writes_what_transformers_writes(folder):
+    greedy_tokens_are_those_of_transformers(folder, random_gpt2(n_positions=256, n_embd=64, initializer_range=0.2))
+
+
+def a_llama_writes_what_transformers_writes(folder):
+    greedy_tokens_are_those_of_transformers(
+        folder, random_llama(max_position_embeddings=256, hidden_size=64, initializer_range=0.2))
+
+
 def what_is_no_weights_file_is_one_line(folder):
     net = random_gpt2()
     base = os.path.join(folder, "base")
@@ -162,5 +208,6 @@ def what_is_no_weights_file_is_one_line(folder):
 
 
 if __name__ == "__main__":
-    sys.exit(run(weights_are_trained_as_torch_trains_them, greedy_tokens_are_those_of_transformers,
+    sys.exit(run(a_gpt_is_trained_as_torch_trains_it, a_llama_is_trained_as_torch_trains_it,
+                 a_gpt_writes_what_transformers_writes, a_llama_writes_what_transformers_writes,
                  what_is_no_weights_file_is_one_line))

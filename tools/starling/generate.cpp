@@ -16,7 +16,7 @@
 #include "actors/make_model.h"
 #include "actors/pretrained.h"
 #include "core/base/file_system.h"
-#include "core/job/models/gpt_config.h"
+#include "core/job/models/published_model.h"
 #include "core/text/pattern.h"
 #include "core/text/tokenizer.h"
 #include "core/text/written_text.h"
@@ -37,7 +37,7 @@ constexpr std::uint64_t kPromptMax = 64u << 20;  // bytes
 class Language {
  public:
   static Result<Language> read(const GenerateCommand& command, const std::string& folder,
-                               std::uint32_t vocabulary) {
+                               std::int64_t vocabulary) {
     Language language;
     const bool beside = !tokenizer_files(folder).empty();
     if (command.tokenizer.empty() && !beside) {
@@ -87,7 +87,8 @@ class Language {
 
 // A model whose weights are in memory.
 struct Loaded {
-  GptSpec spec;
+  ModelSpec spec;
+  ModelInput input;
   std::unique_ptr<kernels::Model> model;
   std::unique_ptr<Layout> layout;
   std::vector<float> parameters;
@@ -101,9 +102,11 @@ Result<Loaded> load(const std::string& path, const std::string& isa) {
         "no model is there yet: the run has not come to its end; starling export makes one of a "
         "checkpoint; " +
         path);
-  STARLING_TRY(config, read_gpt2_config(path));
-  loaded.spec = {config.layers,    config.heads,      config.width,
-                 config.positions, config.vocabulary, path};
+  STARLING_TRY(config, PublishedConfig::read(path));
+  auto spec = published_model(config, path);
+  if (!spec) return std::move(spec).error().in("the config.json of " + path);
+  loaded.spec = std::move(spec).value();
+  loaded.input = *input_of(loaded.spec);
   Job job;
   job.model = loaded.spec;
   job.isa = isa;
@@ -149,13 +152,13 @@ Result<int> run(const GenerateCommand& command) {
                                  ? command.model
                                  : fs::path(command.model).parent_path().string();
   STARLING_TRY(language,
-               Language::read(command, folder.empty() ? "." : folder, loaded.spec.vocabulary));
+               Language::read(command, folder.empty() ? "." : folder, loaded.input.vocabulary));
   STARLING_TRY(begun, language.encode(prompt));
   if (begun.empty()) begun.push_back(language.beginning());
   for (const std::uint32_t token : begun)
-    if (token >= loaded.spec.vocabulary)
+    if (std::int64_t{token} >= loaded.input.vocabulary)
       return bad_input("the prompt has token " + std::to_string(token) +
-                       ", the model's are below " + std::to_string(loaded.spec.vocabulary));
+                       ", the model's are below " + std::to_string(loaded.input.vocabulary));
   const auto decoder =
       kernels::make_decoder(loaded.spec, *kernels, *loaded.layout, loaded.parameters);
   block_ending_signals();

@@ -12,13 +12,12 @@ namespace {
 
 // Says where the weights that training begins with are on this machine.
 Result<> place_weights(const WorkerCommand& command, const std::optional<Job>& own_job, Job& job) {
-  auto* const gpt = std::get_if<GptSpec>(&job.model);
-  const bool trained = gpt != nullptr && !gpt->from.empty();
-  if (trained && own_job) gpt->from = std::get<GptSpec>(own_job->model).from;
+  const bool trained = !weights_of(job.model).empty();
+  if (trained && own_job) set_weights(job.model, weights_of(own_job->model));
   if (command.weights.empty()) return ok();
   if (!trained) return bad_input("--weights is where [model].from is here, the job has none");
   std::error_code error;
-  gpt->from = std::filesystem::absolute(command.weights, error).string();
+  set_weights(job.model, std::filesystem::absolute(command.weights, error).string());
   return ok();
 }
 

@@ -25,35 +25,37 @@ namespace {
 namespace fs = std::filesystem;
 
 // The token that ends a document of the job's data: as their note says, else GPT-2's where it has its vocabulary.
-std::optional<std::uint32_t> end_of_document(const Job& job, const GptSpec& gpt) {
+std::optional<std::uint32_t> end_of_document(const Job& job) {
   constexpr std::uint32_t kGpt2Vocabulary = 50257, kGpt2End = 50256;
   if (job.data.kind == DataKind::kTokens)
     if (const auto note = TokensNote::read(job.data.path)) return note->end;
-  if (gpt.vocabulary >= kGpt2Vocabulary) return kGpt2End;
+  const auto* const gpt = std::get_if<GptSpec>(&job.model);
+  if (gpt != nullptr && gpt->vocabulary >= kGpt2Vocabulary) return kGpt2End;
   return std::nullopt;
 }
 
-std::string gpt_config(const GptSpec& gpt, std::optional<std::uint32_t> end_token) {
-  nlohmann::ordered_json config{{"architectures", {"GPT2LMHeadModel"}},
-                                {"model_type", "gpt2"},
-                                {"vocab_size", gpt.vocabulary},
-                                {"n_positions", gpt.context},
-                                {"n_ctx", gpt.context},
-                                {"n_embd", gpt.width},
-                                {"n_layer", gpt.layers},
-                                {"n_head", gpt.heads},
-                                {"activation_function", "gelu_new"},
-                                {"layer_norm_epsilon", 1e-5},
-                                {"resid_pdrop", 0.0},
-                                {"embd_pdrop", 0.0},
-                                {"attn_pdrop", 0.0},
-                                {"tie_word_embeddings", true},
-                                {"torch_dtype", "float32"}};
-  // Explicit null keeps loaders from assuming 50256 where nothing is known.
-  const nlohmann::ordered_json end = end_token ? nlohmann::ordered_json(*end_token) : nullptr;
-  config["bos_token_id"] = end;
-  config["eos_token_id"] = end;
-  return config.dump(2) + "\n";
+// The config.json of a model that transformers has, too; none of another.
+std::optional<std::string> config_of(const Job& job) {
+  return std::visit(
+      [&](const auto& spec) -> std::optional<std::string> {
+        if constexpr (requires { spec.config_text(std::nullopt); })
+          return spec.config_text(end_of_document(job));
+        else
+          return std::nullopt;
+      },
+      job.model);
+}
+
+// How files call a tensor of the model.
+std::string published_name(const ModelSpec& model, const std::string& tensor) {
+  return std::visit(
+      [&](const auto& spec) {
+        if constexpr (requires { spec.published_name(tensor); })
+          return spec.published_name(tensor);
+        else
+          return tensor;
+      },
+      model);
 }
 
 Result<> write_text(const std::string& path, const std::string& text) {
@@ -145,25 +147,23 @@ Result<std::string> save_model(const std::string& path, const Job& job, const La
       STARLING_TRY(move_aside(path));
       said = path + " was another model, which is now " + path + ".old";
     }
-    if (const auto* gpt = std::get_if<GptSpec>(&job.model)) {
-      STARLING_TRY(write_text((folder / "config.json").string(),
-                              gpt_config(*gpt, end_of_document(job, *gpt))));
+    if (const auto config = config_of(job)) {
+      STARLING_TRY(write_text((folder / "config.json").string(), *config));
       STARLING_TRY(missing, copy_tokenizer(job, folder));
       said += (said.empty() || missing.empty() ? "" : "; ") + missing;
     }
-    const std::string prefix = std::holds_alternative<GptSpec>(job.model) ? "transformer." : "";
     std::vector<SafetensorsTensor> tensors;
     nlohmann::json order = nlohmann::json::array(), shapes = nlohmann::json::array();
     std::string layers;
     for (const TensorPlace& place : layout.tensors()) {
       const auto values =
           model.parameters.subspan(std::size_t{place.first_block} * kBlock, place.spec.elements());
-      order.push_back(prefix + place.spec.name);
+      const std::string name = published_name(job.model, place.spec.name);
+      order.push_back(name);
       shapes.push_back(place.spec.shape);
       layers += (layers.empty() ? "" : ",") + std::to_string(place.spec.layer) +
                 (place.spec.by_rows ? "r" : "");
-      tensors.push_back(
-          {prefix + place.spec.name, Dtype::kF32, place.spec.shape, as_bytes(values)});
+      tensors.push_back({name, Dtype::kF32, place.spec.shape, as_bytes(values)});
     }
     return write_safetensors(path, std::move(tensors),
                              {{"format", "pt"},

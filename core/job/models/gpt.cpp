@@ -1,65 +1,82 @@
 #include "core/job/models/gpt.h"
 
-#include <filesystem>
 #include <string>
 
-#include "core/base/named_path.h"
-#include "core/job/models/gpt_config.h"
+#include "core/job/models/from_weights.h"
 #include "core/job/section.h"
 
 namespace starling {
 
-namespace {
-
-// Takes what the job file leaves out from the config.json of the weights, and holds the rest to it.
-void read_config(job_words::Section& s, const GptSpec& said, GptSpec& spec) {
-  const auto config = read_gpt2_config(spec.from);
-  if (!config) return s.wrong("from", config.error().text());
-  const Gpt2Config& there = config.value();
-  const struct {
-    const char* key;
-    std::uint32_t GptSpec::*field;
-    std::uint32_t value;
-  } fields[] = {{"layers", &GptSpec::layers, there.layers},
-                {"heads", &GptSpec::heads, there.heads},
-                {"width", &GptSpec::width, there.width},
-                {"context", &GptSpec::context, there.positions},
-                {"vocabulary", &GptSpec::vocabulary, there.vocabulary}};
-  for (const auto& [key, field, value] : fields) {
-    if (!s.has(key)) {
-      spec.*field = value;
-      continue;
-    }
-    // Positions beyond a shorter context are left out.
-    const bool shorter = field == &GptSpec::context && said.*field < value;
-    if (said.*field != value && !shorter)
-      return s.wrong(key, std::string(key) + " must be " +
-                              (field == &GptSpec::context ? "at most " : "") +
-                              std::to_string(value) + " as in the config.json of from, is " +
-                              std::to_string(said.*field));
+Result<GptSpec> GptSpec::published(const PublishedConfig& config) {
+  if (config.model_type() != kModelType)
+    return bad_input("its model_type is \"" + job_words::shown(config.model_type()) +
+                     "\", expected \"gpt2\"");
+  const std::pair<const char*, nlohmann::json> usual[] = {
+      {"activation_function", "gelu_new"}, {"layer_norm_epsilon", 1e-5},
+      {"scale_attn_weights", true},        {"scale_attn_by_inverse_layer_idx", false},
+      {"reorder_and_upcast_attn", false},  {"add_cross_attention", false},
+      {"tie_word_embeddings", true}};
+  for (const auto& [key, value] : usual) {
+    STARLING_TRY(config.usual(key, value));
   }
+  STARLING_TRY(config.plain_numbers());
+  GptSpec made{.layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257};
+  STARLING_TRY(config.number("n_layer", "num_hidden_layers", made.layers, 1, 1024));
+  STARLING_TRY(config.number("n_head", "num_attention_heads", made.heads, 1, 1024));
+  STARLING_TRY(config.number("n_embd", "hidden_size", made.width, 1, 65536));
+  STARLING_TRY(config.number("n_positions", "max_position_embeddings", made.context, 1, 65536));
+  STARLING_TRY(config.number("vocab_size", nullptr, made.vocabulary, 1, 1 << 20));
+  const auto* const inner = config.member("n_inner");
+  if (inner != nullptr && *inner != 4 * made.width)
+    return bad_input("its n_inner is " + shown_json(*inner) + ", expected 4 times n_embd");
+  return made;
 }
 
-}  // namespace
+std::optional<Misfit> GptSpec::misfit(const GptSpec& there) const {
+  const auto text = [](std::uint32_t value) { return std::to_string(value); };
+  const Field fields[] = {{"layers", text(layers), text(there.layers)},
+                          {"heads", text(heads), text(there.heads)},
+                          {"width", text(width), text(there.width)},
+                          {"vocabulary", text(vocabulary), text(there.vocabulary)}};
+  for (const Field& field : fields)
+    if (field.job != field.there) return misfit_of(field);
+  // Positions beyond a shorter context are left out.
+  if (context > there.context)
+    return misfit_of({"context", text(context), text(there.context), /*at_most=*/true});
+  return std::nullopt;
+}
+
+std::string GptSpec::config_text(std::optional<std::uint32_t> end_token) const {
+  return config_text_of({{"architectures", {"GPT2LMHeadModel"}},
+                         {"model_type", "gpt2"},
+                         {"vocab_size", vocabulary},
+                         {"n_positions", context},
+                         {"n_ctx", context},
+                         {"n_embd", width},
+                         {"n_layer", layers},
+                         {"n_head", heads},
+                         {"activation_function", "gelu_new"},
+                         {"layer_norm_epsilon", 1e-5},
+                         {"resid_pdrop", 0.0},
+                         {"embd_pdrop", 0.0},
+                         {"attn_pdrop", 0.0},
+                         {"tie_word_embeddings", true}},
+                        end_token);
+}
 
 void GptSpec::read(job_words::Section& s, const Job& job, const std::string& base) {
-  s.text("from", from, 4096, false);
+  const auto there =
+      job_words::read_from(s, base, {"layers", "heads", "width", "context", "vocabulary"}, *this);
   const bool trained = !from.empty();
   s.integer("layers", layers, 1, 1024, !trained);
   s.integer("heads", heads, 1, 1024, !trained);
   s.integer("width", width, 1, 65536, !trained);
   s.integer("context", context, 1, 65536, !trained);
   s.integer("vocabulary", vocabulary, 2, 1 << 20, !trained);
-  if (trained && s.good() && job_words::path_of_this_machine(s, "from", from, "a file or folder")) {
-    std::error_code error;
-    const auto path = named_path(std::filesystem::path(base.empty() ? "." : base) / from, error);
-    if (!error) from = path.string();
-    const bool all = s.has("layers") && s.has("heads") && s.has("width") && s.has("context") &&
-                     s.has("vocabulary");
-    // A job that says all, as coordinators hand it to workers, needs no file to be read.
-    if (!all) read_config(s, GptSpec(*this), *this);
-  }
   if (!s.good()) return;
+  if (there) {
+    if (const auto misfit = this->misfit(*there)) return s.wrong(misfit->key.c_str(), misfit->why);
+  }
   if (width % heads != 0) {
     s.wrong("width", "width must be a multiple of heads (" + std::to_string(heads) + "), is " +
                          std::to_string(width));
@@ -67,15 +84,8 @@ void GptSpec::read(job_words::Section& s, const Job& job, const std::string& bas
   const std::uint64_t c = width;
   const std::uint64_t parameters =
       (std::uint64_t{vocabulary} + context) * c + layers * (12 * c * c + 13 * c) + 2 * c;
-  if (parameters > kParametersMax) {
-    s.wrong("width",
-            "the model must have at most 2^36 parameters, has " + std::to_string(parameters));
-  }
-  const std::uint64_t tokens = std::uint64_t{job.micro_batch_sequences} * context;
-  if (tokens > kMicroBatchTokensMax)
-    s.wrong("context",
-            "a micro-batch must have at most 2^26 tokens (sequences times context), has " +
-                std::to_string(tokens));
+  job_words::check_size(s, parameters, "width");
+  job_words::check_tokens(s, job, context);
 }
 
 void GptSpec::write(std::ostream& out) const {

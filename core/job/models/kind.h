@@ -7,6 +7,7 @@
 //   write(out)                  writes the fields as lines of canonical TOML
 // and where it applies
 //   input()                     what a network takes of [data]; without it the model has no such section
+//   from                        the weights that training begins with (from_weights.h)
 //   samples                     how many, of data that are only numbered
 //   metrics                     names of what passes measure beside the loss
 //   drop_idle()                 resets the fields that reach no bit of the result, for all hashes
@@ -35,6 +36,8 @@ struct ModelKind {
   // application may keep state from one pass to the next.
   bool may_keep_state = false;
   bool is_script = false;  // a script's processes compute it
+  // Layers over the kernels of an instruction set compute it (kernels/cpu/table.h).
+  bool computed_by_kernels = false;
 };
 
 // ModelInput is what a network takes of a data set: the same on every device.

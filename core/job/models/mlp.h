@@ -9,7 +9,8 @@ namespace starling {
 
 // Dense layers sizes[0] -> ... -> sizes.back(), ReLU between, softmax cross entropy at the end.
 struct MlpSpec {
-  static constexpr ModelKind kKind{.word = "mlp", .with_article = "an mlp"};
+  static constexpr ModelKind kKind{
+      .word = "mlp", .with_article = "an mlp", .computed_by_kernels = true};
 
   std::vector<std::uint32_t> sizes;
 

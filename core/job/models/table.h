@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/job/models/gpt.h"
+#include "core/job/models/llama.h"
 #include "core/job/models/mlp.h"
 #include "core/job/models/own.h"
 #include "core/job/models/python.h"
@@ -14,7 +15,7 @@
 
 namespace starling {
 
-using ModelSpec = std::variant<GptSpec, MlpSpec, SyntheticSpec, PythonSpec, OwnSpec>;
+using ModelSpec = std::variant<GptSpec, LlamaSpec, MlpSpec, SyntheticSpec, PythonSpec, OwnSpec>;
 
 // One of each kind, as it is where the job file says nothing.
 inline std::vector<ModelSpec> all_kinds() {
@@ -35,6 +36,25 @@ inline std::optional<ModelInput> input_of(const ModelSpec& model) {
           return spec.input();
         else
           return std::nullopt;
+      },
+      model);
+}
+
+// The weights that training begins with; empty: none, or a model that has none.
+inline std::string weights_of(const ModelSpec& model) {
+  return std::visit(
+      [](const auto& spec) -> std::string {
+        if constexpr (requires { spec.from; })
+          return spec.from;
+        else
+          return {};
+      },
+      model);
+}
+inline void set_weights(ModelSpec& model, const std::string& path) {
+  std::visit(
+      [&](auto& spec) {
+        if constexpr (requires { spec.from; }) spec.from = path;
       },
       model);
 }

@@ -1,0 +1,240 @@
+#include "core/job/models/llama.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/job/models/from_weights.h"
+#include "core/job/section.h"
+
+namespace starling {
+namespace {
+
+using job_words::Choice;
+using job_words::number_text;
+
+constexpr std::uint32_t kHeadsMax = 1024, kWidthMax = 65536, kContextMax = 65536,
+                        kVocabularyMax = 1 << 20;
+constexpr double kThetaMax = 1e12, kFactorMax = 1e6;
+
+constexpr Choice kScalings[] = {{"none", static_cast<int>(RopeScaling::kNone)},
+                                {"linear", static_cast<int>(RopeScaling::kLinear)},
+                                {"llama3", static_cast<int>(RopeScaling::kLlama3)}};
+
+std::string word(RopeScaling scaling) {
+  return std::string(job_words::word_of(kScalings, static_cast<int>(scaling)));
+}
+
+// What a config.json says of rotary positions: in rope_parameters, or rope_theta and rope_scaling of older ones.
+Result<> read_rope(const PublishedConfig& config, LlamaSpec& made) {
+  STARLING_TRY(config.real("rope_theta", made.rope_theta, kThetaMax));
+  STARLING_TRY(config.usual("partial_rotary_factor", 1.0));
+  const bool newer = config.member("rope_parameters") != nullptr;
+  if (!newer && config.member("rope_scaling") == nullptr) return ok();
+  const char* const key = newer ? "rope_parameters" : "rope_scaling";
+  STARLING_TRY(rope, config.object(key));
+  STARLING_TRY(rope.real("rope_theta", made.rope_theta, kThetaMax));
+  STARLING_TRY(rope.usual("partial_rotary_factor", 1.0));
+  const auto* type = rope.member("rope_type");
+  if (type == nullptr) type = rope.member("type");
+  if (type == nullptr || *type == "default") return ok();
+  if (*type != "linear" && *type != "llama3")
+    return bad_input("the rope_type of its " + std::string(key) + " is " + shown_json(*type) +
+                     ", expected \"default\", \"linear\" or \"llama3\"");
+  made.rope_scaling = *type == "linear" ? RopeScaling::kLinear : RopeScaling::kLlama3;
+  for (const char* const needed :
+       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+    if (rope.member(needed) == nullptr)
+      return bad_input("its " + std::string(key) + " has no " + needed);
+    if (made.rope_scaling == RopeScaling::kLinear) break;
+  }
+  STARLING_TRY(rope.real("factor", made.rope_factor, kFactorMax));
+  if (made.rope_scaling == RopeScaling::kLinear) return ok();
+  STARLING_TRY(rope.real("low_freq_factor", made.rope_low_freq_factor, kFactorMax));
+  STARLING_TRY(rope.real("high_freq_factor", made.rope_high_freq_factor, kFactorMax));
+  STARLING_TRY(rope.number("original_max_position_embeddings", nullptr, made.rope_original_context,
+                           1, 1 << 24));
+  if (made.rope_high_freq_factor <= made.rope_low_freq_factor)
+    return bad_input("the high_freq_factor of its " + std::string(key) +
+                     " is not above its low_freq_factor");
+  return ok();
+}
+
+}  // namespace
+
+Result<LlamaSpec> LlamaSpec::published(const PublishedConfig& config) {
+  if (config.model_type() != kModelType)
+    return bad_input("its model_type is \"" + job_words::shown(config.model_type()) +
+                     "\", expected \"llama\"");
+  const std::pair<const char*, nlohmann::json> usual[] = {
+      {"hidden_act", "silu"}, {"attention_bias", false}, {"mlp_bias", false}};
+  for (const auto& [key, value] : usual) {
+    STARLING_TRY(config.usual(key, value));
+  }
+  STARLING_TRY(config.plain_numbers());
+  LlamaSpec made{.layers = 32,
+                 .heads = 32,
+                 .width = 4096,
+                 .feed_forward = 11008,
+                 .context = 2048,
+                 .vocabulary = 32000,
+                 .norm_epsilon = 1e-6};
+  STARLING_TRY(config.number("num_hidden_layers", nullptr, made.layers, 1, 1024));
+  STARLING_TRY(config.number("num_attention_heads", nullptr, made.heads, 1, kHeadsMax));
+  made.key_value_heads = made.heads;
+  STARLING_TRY(config.number("num_key_value_heads", nullptr, made.key_value_heads, 1, kHeadsMax));
+  STARLING_TRY(config.number("hidden_size", nullptr, made.width, 1, kWidthMax));
+  made.head_width = made.width / made.heads;
+  STARLING_TRY(config.number("head_dim", nullptr, made.head_width, 1, kWidthMax));
+  STARLING_TRY(config.number("intermediate_size", nullptr, made.feed_forward, 1, 4 * kWidthMax));
+  STARLING_TRY(config.number("max_position_embeddings", nullptr, made.context, 1, 1 << 24));
+  made.context = std::min(made.context, kContextMax);
+  STARLING_TRY(config.number("vocab_size", nullptr, made.vocabulary, 2, kVocabularyMax));
+  STARLING_TRY(config.real("rms_norm_eps", made.norm_epsilon, 1));
+  STARLING_TRY(config.flag("tie_word_embeddings", made.tied_embeddings));
+  STARLING_TRY(read_rope(config, made));
+  return made;
+}
+
+std::optional<Misfit> LlamaSpec::misfit(const LlamaSpec& there) const {
+  const auto text = [](std::uint32_t value) { return std::to_string(value); };
+  const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
+  const Field fields[] = {
+      {"layers", text(layers), text(there.layers)},
+      {"heads", text(heads), text(there.heads)},
+      {"key_value_heads", text(key_value_heads), text(there.key_value_heads)},
+      {"head_width", text(head_width), text(there.head_width)},
+      {"width", text(width), text(there.width)},
+      {"feed_forward", text(feed_forward), text(there.feed_forward)},
+      {"vocabulary", text(vocabulary), text(there.vocabulary)},
+      {"norm_epsilon", number_text(norm_epsilon), number_text(there.norm_epsilon)},
+      {"tied_embeddings", flag(tied_embeddings), flag(there.tied_embeddings)},
+      {"rope_theta", number_text(rope_theta), number_text(there.rope_theta)},
+      {"rope_scaling", word(rope_scaling), word(there.rope_scaling)},
+      {"rope_factor", number_text(rope_factor), number_text(there.rope_factor)},
+      {"rope_low_freq_factor", number_text(rope_low_freq_factor),
+       number_text(there.rope_low_freq_factor)},
+      {"rope_high_freq_factor", number_text(rope_high_freq_factor),
+       number_text(there.rope_high_freq_factor)},
+      {"rope_original_context", text(rope_original_context), text(there.rope_original_context)}};
+  for (const Field& field : fields)
+    if (field.job != field.there) return misfit_of(field);
+  // A shorter context sees less; no tensor depends on it.
+  if (context > there.context)
+    return misfit_of({"context", text(context), text(there.context), /*at_most=*/true});
+  return std::nullopt;
+}
+
+std::string LlamaSpec::config_text(std::optional<std::uint32_t> end_token) const {
+  nlohmann::ordered_json config{{"architectures", {"LlamaForCausalLM"}},
+                                {"model_type", "llama"},
+                                {"vocab_size", vocabulary},
+                                {"max_position_embeddings", context},
+                                {"hidden_size", width},
+                                {"intermediate_size", feed_forward},
+                                {"num_hidden_layers", layers},
+                                {"num_attention_heads", heads},
+                                {"num_key_value_heads", key_value_heads},
+                                {"head_dim", head_width},
+                                {"hidden_act", "silu"},
+                                {"rms_norm_eps", norm_epsilon},
+                                {"rope_theta", rope_theta},
+                                {"attention_bias", false},
+                                {"attention_dropout", 0.0},
+                                {"mlp_bias", false},
+                                {"tie_word_embeddings", tied_embeddings}};
+  nlohmann::ordered_json scaling;  // null: none
+  if (rope_scaling != RopeScaling::kNone)
+    scaling = {{"rope_type", word(rope_scaling)}, {"factor", rope_factor}};
+  if (rope_scaling == RopeScaling::kLlama3) {
+    scaling["low_freq_factor"] = rope_low_freq_factor;
+    scaling["high_freq_factor"] = rope_high_freq_factor;
+    scaling["original_max_position_embeddings"] = rope_original_context;
+  }
+  config["rope_scaling"] = scaling;
+  return config_text_of(std::move(config), end_token);
+}
+
+void LlamaSpec::read(job_words::Section& s, const Job& job, const std::string& base) {
+  const auto there = job_words::read_from(
+      s, base,
+      {"layers", "heads", "key_value_heads", "head_width", "width", "feed_forward", "context",
+       "vocabulary", "norm_epsilon", "tied_embeddings", "rope_theta", "rope_scaling"},
+      *this);
+  const bool trained = !from.empty(), fresh = !there;
+  s.integer("layers", layers, 1, 1024, !trained);
+  s.integer("heads", heads, 1, kHeadsMax, !trained);
+  s.integer("width", width, 1, kWidthMax, !trained);
+  s.integer("feed_forward", feed_forward, 1, 4 * kWidthMax, !trained);
+  s.integer("context", context, 1, kContextMax, !trained);
+  s.integer("vocabulary", vocabulary, 2, kVocabularyMax, !trained);
+  if (fresh) key_value_heads = heads;
+  s.integer("key_value_heads", key_value_heads, 1, kHeadsMax);
+  if (fresh) head_width = heads > 0 ? width / heads : 0;
+  s.integer("head_width", head_width, 1, kWidthMax);
+  s.number("norm_epsilon", norm_epsilon, 0, 1, /*above=*/true);
+  s.boolean("tied_embeddings", tied_embeddings);
+  s.number("rope_theta", rope_theta, 1, kThetaMax);
+  s.choice("rope_scaling", rope_scaling, kScalings, false);
+  const bool scaled = rope_scaling != RopeScaling::kNone;
+  const bool llama3 = rope_scaling == RopeScaling::kLlama3;
+  if (scaled)
+    s.number("rope_factor", rope_factor, 0, kFactorMax, /*above=*/true, /*required=*/fresh);
+  else
+    s.refuse({"rope_factor"}, "to rope_scaling \"none\"");
+  if (llama3) {
+    s.number("rope_low_freq_factor", rope_low_freq_factor, 0, kFactorMax, true, fresh);
+    s.number("rope_high_freq_factor", rope_high_freq_factor, 0, kFactorMax, true, fresh);
+    s.integer("rope_original_context", rope_original_context, 1, 1 << 24, fresh);
+  } else {
+    s.refuse({"rope_low_freq_factor", "rope_high_freq_factor", "rope_original_context"},
+             "to rope_scaling \"" + word(rope_scaling) + "\"");
+  }
+  if (!s.good()) return;
+  if (there) {
+    if (const auto misfit = this->misfit(*there)) return s.wrong(misfit->key.c_str(), misfit->why);
+  }
+  if (heads % key_value_heads != 0)
+    return s.wrong("heads", "heads must be a multiple of key_value_heads (" +
+                                std::to_string(key_value_heads) + "), is " + std::to_string(heads));
+  if (!s.has("head_width") && !there && width % heads != 0)
+    return s.wrong("width", "width must be a multiple of heads (" + std::to_string(heads) +
+                                ") where head_width is not given, is " + std::to_string(width));
+  if (head_width % 2 != 0 || std::uint64_t{head_width} * heads > kWidthMax)
+    return s.wrong("head_width", "head_width must be even, and times heads at most " +
+                                     std::to_string(kWidthMax) + ", is " +
+                                     std::to_string(head_width));
+  if (llama3 && rope_high_freq_factor <= rope_low_freq_factor)
+    return s.wrong("rope_high_freq_factor",
+                   "rope_high_freq_factor must be above rope_low_freq_factor (" +
+                       number_text(rope_low_freq_factor) + "), is " +
+                       number_text(rope_high_freq_factor));
+  const std::uint64_t c = width, block = c * (2 * query_width() + 2 * key_value_width() +
+                                              3 * std::uint64_t{feed_forward} + 2);
+  job_words::check_size(s, c * vocabulary * (tied_embeddings ? 1 : 2) + layers * block + c,
+                        "width");
+  job_words::check_tokens(s, job, context);
+}
+
+void LlamaSpec::write(std::ostream& out) const {
+  if (!from.empty()) out << "from = " << job_words::quoted(from) << "\n";
+  out << "layers = " << layers << "\nheads = " << heads << "\nkey_value_heads = " << key_value_heads
+      << "\nhead_width = " << head_width << "\nwidth = " << width
+      << "\nfeed_forward = " << feed_forward << "\ncontext = " << context
+      << "\nvocabulary = " << vocabulary << "\nnorm_epsilon = " << number_text(norm_epsilon)
+      << "\ntied_embeddings = " << (tied_embeddings ? "true" : "false")
+      << "\nrope_theta = " << number_text(rope_theta) << "\nrope_scaling = \"" << word(rope_scaling)
+      << "\"\n";
+  if (rope_scaling == RopeScaling::kNone) return;
+  out << "rope_factor = " << number_text(rope_factor) << "\n";
+  if (rope_scaling != RopeScaling::kLlama3) return;
+  out << "rope_low_freq_factor = " << number_text(rope_low_freq_factor)
+      << "\nrope_high_freq_factor = " << number_text(rope_high_freq_factor)
+      << "\nrope_original_context = " << rope_original_context << "\n";
+}
+
+void LlamaSpec::drop_idle() {
+  if (!from.empty())
+    from = "/";  // where the weights lie reaches no bit, and that there are some does
+}
+
+}  // namespace starling

@@ -1,0 +1,124 @@
+#include "kernels/layers/language.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::kernels {
+namespace {
+
+// Calls take(r, row) for each row r of the pass whose token lies in this run, as its row `row`.
+template <class Take>
+void each_token(const Pass& pass, const Rows& run, Take take) {
+  for (std::size_t r = 0; r < pass.rows; ++r) {
+    const auto token = static_cast<std::size_t>(pass.batch.tokens[r]);
+    if (token >= run.first && token - run.first < run.count) take(r, token - run.first);
+  }
+}
+
+}  // namespace
+
+Embedding::Embedding(Shape shape, Parameters& parameters) : shape_(std::move(shape)) {
+  const Initial initial{.deviation = shape_.deviation};
+  tokens_ = parameters.add_table(shape_.tokens, {shape_.vocabulary, shape_.width}, initial,
+                                 /*uses=*/shape_.tied ? 2 : 1);
+  if (shape_.positions)
+    positions_ = parameters.add(*shape_.positions, {shape_.context, shape_.width}, initial);
+}
+
+void Embedding::forward(Pass& pass, const float*, float* out, float*) const {
+  const std::size_t c = shape_.width;
+  for (const Rows& run : rows_by_part(pass.layout, tokens_)) {
+    const OpenPart open(pass, run.part);
+    each_token(pass, run, [&](std::size_t r, std::size_t row) {
+      std::copy_n(pass.parameters + row * c, c, out + r * c);
+    });
+  }
+  if (!shape_.positions) return;
+  const OpenPart open(pass, pass.part_of(positions_));
+  for (std::size_t r = 0; r < pass.rows; ++r)
+    pass.kernels.sum(c, out + r * c, pass.parameter(positions_) + r % shape_.context * c,
+                     out + r * c);
+}
+
+void Embedding::backward(Pass& pass, const float*, const float*, float*, const float* d_out,
+                         float*) const {
+  const std::size_t c = shape_.width;
+  for (const Rows& run : rows_by_part(pass.layout, tokens_)) {
+    OpenGradient d_open(pass, run.part, /*use=*/shape_.tied ? 1 : 0);
+    std::fill_n(pass.gradient, run.count * c, 0.0f);
+    each_token(pass, run, [&](std::size_t r, std::size_t row) {
+      float* const d_row = pass.gradient + row * c;
+      pass.kernels.sum(c, d_row, d_out + r * c, d_row);
+    });
+    d_open.end();
+  }
+  if (!shape_.positions) return;
+  const std::size_t positions = shape_.context * c;
+  OpenGradient d_open(pass, pass.part_of(positions_), /*use=*/0);
+  float* const d_positions = pass.d_parameter(positions_);
+  std::copy(d_out, d_out + positions, d_positions);
+  for (std::size_t s = 1; s < pass.sequences; ++s)
+    pass.kernels.sum(positions, d_positions, d_out + s * positions, d_positions);
+  d_open.end();
+}
+
+std::size_t LanguageHead::saved(std::size_t, std::size_t rows) const {
+  return Norm::saved(rows) + aligned_floats(rows * vocabulary_) +
+         aligned_floats(rows * norm_.width);
+}
+
+std::size_t LanguageHead::scratch(std::size_t rows) const {
+  return aligned_floats(rows * norm_.width);
+}
+
+void LanguageHead::forward(Pass& pass, const float* in, float*, float* saved) const {
+  Carver kept(saved + Norm::saved(pass.rows));
+  float* const logits = kept.take(pass.rows * vocabulary_);
+  float* const normed = kept.take(pass.rows * norm_.width);
+  {
+    const OpenPart open(pass, pass.part_of(norm_.gain));
+    norm_.forward(pass, in, normed, saved);
+  }
+  for (const Rows& run : rows_by_part(pass.layout, table_)) {
+    const OpenPart open(pass, run.part);
+    Gemm g{.m = pass.rows, .n = run.count, .k = norm_.width};
+    g.a = normed, g.lda = g.k;
+    g.b = pass.parameters, g.ldb = g.k, g.b_transposed = true;
+    g.c = logits + run.first, g.ldc = vocabulary_;
+    pass.multiply(g);
+  }
+  const auto rows = static_cast<double>(pass.rows);
+  pass.loss = pass.kernels.cross_entropy(pass.rows, vocabulary_, logits, pass.batch.targets.data(),
+                                         pass.sink != nullptr, static_cast<float>(1 / rows)) /
+              rows;
+}
+
+void LanguageHead::backward(Pass& pass, const float* in, const float*, float* saved, const float*,
+                            float* d_in) const {
+  Carver kept(saved + Norm::saved(pass.rows));
+  const float* const d_logits = kept.take(pass.rows * vocabulary_);
+  const float* const normed = kept.take(pass.rows * norm_.width);
+  float* const d_normed = pass.scratch;
+  for (const Rows& run : rows_by_part(pass.layout, table_)) {
+    const OpenPart open(pass, run.part);
+    OpenGradient d_open(pass, run.part, /*use=*/0);
+    Gemm g{.m = run.count, .n = norm_.width, .k = pass.rows};  // d_table = d_logits^T normed
+    g.a = d_logits + run.first, g.lda = vocabulary_, g.a_transposed = true;
+    g.b = normed, g.ldb = g.n;
+    g.c = pass.gradient, g.ldc = g.n;
+    pass.multiply(g);
+    Gemm h{.m = pass.rows, .n = norm_.width, .k = run.count};  // d_normed = d_logits table
+    h.a = d_logits + run.first, h.lda = vocabulary_;
+    h.b = pass.parameters, h.ldb = h.n;
+    h.c = d_normed, h.ldc = h.n;
+    if (run.first > 0) h.add = d_normed, h.ldadd = h.n;
+    pass.multiply(h);
+    d_open.end();
+  }
+  const OpenPart open(pass, pass.part_of(norm_.gain));
+  OpenGradient d_open(pass, pass.part_of(norm_.gain), /*use=*/0);
+  norm_.backward(pass, in, saved, d_normed, /*add=*/nullptr, d_in);
+  d_open.end();
+}
+
+}  // namespace starling::kernels

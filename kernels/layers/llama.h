@@ -1,0 +1,71 @@
+#pragma once
+// These are the blocks of Llama. x is [rows, width], rows = sequences * context.
+
+#include <memory>
+#include <vector>
+
+#include "core/job/job.h"
+#include "kernels/cpu/table.h"
+#include "kernels/layers/causal_heads.h"
+#include "kernels/layers/layer.h"
+
+namespace starling::kernels {
+
+inline constexpr double kLlamaDeviation = 0.02;  // of first weights
+
+// The angles of rotary positions, the same bits on every machine.
+class Rotary {
+ public:
+  explicit Rotary(const LlamaSpec& spec);
+  // The cosines and sines of a position, [head_width / 2] each.
+  const float* cosines(std::size_t position) const { return cosines_.data() + position * pairs_; }
+  const float* sines(std::size_t position) const { return sines_.data() + position * pairs_; }
+  // Turns the heads of a row at a position, which lie one after the other.
+  void turn(const KernelTable& kernels, std::size_t position, std::size_t heads, bool back,
+            float* row) const;
+
+ private:
+  std::size_t pairs_;
+  std::vector<float> cosines_, sines_;  // [context, pairs_]
+};
+
+// x + o_proj(attention(rotated q_proj(n), rotated k_proj(n), v_proj(n))), n = input_layernorm(x)
+class LlamaAttention : public Layer {
+ public:
+  LlamaAttention(const LlamaSpec& spec, std::uint32_t index, std::shared_ptr<const Rotary> rotary,
+                 Parameters& parameters);
+  std::size_t width() const override { return project_.out; }
+  std::size_t saved(std::size_t sequences, std::size_t rows) const override;
+  std::size_t scratch(std::size_t rows) const override;
+  void forward(Pass& pass, const float* in, float* out, float* saved) const override;
+  void backward(Pass& pass, const float* in, const float* out, float* saved, const float* d_out,
+                float* d_in) const override;
+
+ private:
+  struct Saved;
+  Saved carve(float* saved, const Pass& pass) const;
+  void turn(const Pass& pass, bool back, float* queries, float* keys) const;
+
+  CausalHeads heads_;
+  std::shared_ptr<const Rotary> rotary_;
+  Norm norm_;
+  Linear queries_, keys_, values_, project_;
+};
+
+// x + down_proj(silu(gate_proj(n)) up_proj(n)), n = post_attention_layernorm(x)
+class LlamaFeedForward : public Layer {
+ public:
+  LlamaFeedForward(const LlamaSpec& spec, std::uint32_t index, Parameters& parameters);
+  std::size_t width() const override { return down_.out; }
+  std::size_t saved(std::size_t sequences, std::size_t rows) const override;
+  std::size_t scratch(std::size_t rows) const override;
+  void forward(Pass& pass, const float* in, float* out, float* saved) const override;
+  void backward(Pass& pass, const float* in, const float* out, float* saved, const float* d_out,
+                float* d_in) const override;
+
+ private:
+  Norm norm_;
+  Linear gate_, up_, down_;
+};
+
+}  // namespace starling::kernels
