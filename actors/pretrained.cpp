@@ -48,7 +48,7 @@ template <class Spec>
 Result<std::optional<Spec>> published(const Spec& spec) {
   if (!PublishedConfig::is_beside(spec.from)) return std::optional<Spec>();
   STARLING_TRY(config, PublishedConfig::read(spec.from));
-  auto there = Spec::published(config);
+  auto there = published_as<Spec>(config);
   if (!there) return std::move(there).error().in("the config.json of the weights " + spec.from);
   if (const auto misfit = spec.misfit(there.value()))
     return bad_input(misfit->why + "; " + spec.from);

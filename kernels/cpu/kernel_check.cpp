@@ -366,43 +366,48 @@ struct Checked {
     exactly("relu's gradient", n, dy, wants);
   }
 
-  static void softmax_causal(std::size_t t, float scale, float* s, std::size_t ld) {
-    const auto rows = positions(t);
+  static void softmax_causal(const CausalShape& shape, float scale, float* s, std::size_t ld) {
+    const auto rows = positions(shape.rows);
     std::vector<Softmax> wants;
-    for (const std::size_t i : rows) wants.emplace_back(s + i * ld, i + 1, scale);
-    kernels().softmax_causal(t, scale, s, ld);
+    for (const std::size_t i : rows)
+      wants.emplace_back(s + i * ld + shape.first(i), shape.end(i) - shape.first(i), scale);
+    kernels().softmax_causal(shape, scale, s, ld);
     for (std::size_t n = 0; n < rows.size(); ++n)
-      for (const std::size_t j : positions(t)) {
-        const double want = j > rows[n] ? 0 : wants[n][j];
-        const double tolerance = j > rows[n] ? 0 : 2 * wants[n].relative * want + kUnderflow;
-        compare("softmax", t, t, rows[n], j, s[rows[n] * ld + j], want, tolerance);
+      for (const std::size_t j : positions(shape.columns)) {
+        const bool seen = j >= shape.first(rows[n]) && j < shape.end(rows[n]);
+        const double want = seen ? wants[n][j - shape.first(rows[n])] : 0;
+        const double tolerance = seen ? 2 * wants[n].relative * want + kUnderflow : 0;
+        compare("softmax", shape.rows, shape.columns, rows[n], j, s[rows[n] * ld + j], want,
+                tolerance);
       }
   }
 
-  static void softmax_causal_backward(std::size_t t, float scale, const float* p, float* dp_ds,
-                                      std::size_t ld) {
-    const auto rows = positions(t);
-    std::vector<std::vector<float>> dps;
+  static void softmax_causal_backward(const CausalShape& shape, float scale, const float* p,
+                                      float* dp_ds, std::size_t ld) {
+    const auto rows = positions(shape.rows);
+    std::vector<std::vector<float>> dps;  // of what the rows see
     std::vector<Sum> sums;
     for (const std::size_t i : rows) {
-      dps.push_back(copy(dp_ds + i * ld, i + 1));
+      const std::size_t first = shape.first(i);
+      dps.push_back(copy(dp_ds + i * ld + first, shape.end(i) - first));
       Sum sum;
-      for (std::size_t j = 0; j <= i; ++j)
-        sum.add(static_cast<double>(p[i * ld + j]) * dps.back()[j]);
+      for (std::size_t j = 0; j < dps.back().size(); ++j)
+        sum.add(static_cast<double>(p[i * ld + first + j]) * dps.back()[j]);
       sums.push_back(sum);
     }
-    kernels().softmax_causal_backward(t, scale, p, dp_ds, ld);
+    kernels().softmax_causal_backward(shape, scale, p, dp_ds, ld);
     for (std::size_t n = 0; n < rows.size(); ++n)
-      for (const std::size_t j : positions(t)) {
-        const std::size_t i = rows[n];
+      for (const std::size_t j : positions(shape.columns)) {
+        const std::size_t i = rows[n], first = shape.first(i);
         const double got = dp_ds[i * ld + j];
-        if (j > i) {
-          compare("softmax's gradient", t, t, i, j, got, 0, 0);
+        if (j < first || j >= shape.end(i)) {
+          compare("softmax's gradient", shape.rows, shape.columns, i, j, got, 0, 0);
           continue;
         }
-        const double through = static_cast<double>(scale) * p[i * ld + j], d = dps[n][j];
-        compare("softmax's gradient", t, t, i, j, got, through * (d - sums[n].value),
-                (kFunctions + static_cast<double>(t) * kUnit) * std::fabs(through) *
+        const double through = static_cast<double>(scale) * p[i * ld + j], d = dps[n][j - first];
+        compare("softmax's gradient", shape.rows, shape.columns, i, j, got,
+                through * (d - sums[n].value),
+                (kFunctions + static_cast<double>(shape.columns) * kUnit) * std::fabs(through) *
                         (std::fabs(d) + sums[n].size) +
                     kUnderflow);
       }

@@ -166,25 +166,29 @@ void relu_backward(std::size_t n, const float* y, float* dy) {
   for (std::size_t i = 0; i < n; ++i) dy[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-void softmax_causal(std::size_t t, float scale, float* s, std::size_t ld) {
-  for (std::size_t i = 0; i < t; ++i, s += ld) {
-    const double top = *std::max_element(s, s + i + 1);
+void softmax_causal(const CausalShape& shape, float scale, float* s, std::size_t ld) {
+  for (std::size_t i = 0; i < shape.rows; ++i, s += ld) {
+    const std::size_t first = shape.first(i), end = shape.end(i);
+    const double top = *std::max_element(s + first, s + end);
     double sum = 0;
-    for (std::size_t j = 0; j <= i; ++j) sum += portable_exp(scale * (s[j] - top));
-    for (std::size_t j = 0; j <= i; ++j)
+    for (std::size_t j = first; j < end; ++j) sum += portable_exp(scale * (s[j] - top));
+    for (std::size_t j = first; j < end; ++j)
       s[j] = static_cast<float>(portable_exp(scale * (s[j] - top)) / sum);
-    std::fill(s + i + 1, s + t, 0.0f);
+    std::fill(s, s + first, 0.0f);
+    std::fill(s + end, s + shape.columns, 0.0f);
   }
 }
 
-void softmax_causal_backward(std::size_t t, float scale, const float* p, float* dp_ds,
+void softmax_causal_backward(const CausalShape& shape, float scale, const float* p, float* dp_ds,
                              std::size_t ld) {
-  for (std::size_t i = 0; i < t; ++i, p += ld, dp_ds += ld) {
+  for (std::size_t i = 0; i < shape.rows; ++i, p += ld, dp_ds += ld) {
+    const std::size_t first = shape.first(i), end = shape.end(i);
     double sum = 0;
-    for (std::size_t j = 0; j <= i; ++j) sum += static_cast<double>(p[j]) * dp_ds[j];
-    for (std::size_t j = 0; j <= i; ++j)
+    for (std::size_t j = first; j < end; ++j) sum += static_cast<double>(p[j]) * dp_ds[j];
+    for (std::size_t j = first; j < end; ++j)
       dp_ds[j] = static_cast<float>(scale * (p[j] * (dp_ds[j] - sum)));
-    std::fill(dp_ds + i + 1, dp_ds + t, 0.0f);
+    std::fill(dp_ds, dp_ds + first, 0.0f);
+    std::fill(dp_ds + end, dp_ds + shape.columns, 0.0f);
   }
 }
 

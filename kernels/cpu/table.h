@@ -55,6 +55,18 @@ struct NormShape {
   std::size_t rows = 0, width = 0;
 };
 
+// Which columns a row of scores sees: those up to its own, `before` + row, and no more than `window` of them.
+struct CausalShape {
+  std::size_t rows = 0, columns = 0;
+  std::size_t before = 0;
+  std::size_t window = 0;  // 0: all
+
+  std::size_t end(std::size_t row) const { return before + row + 1; }
+  std::size_t first(std::size_t row) const {
+    return window != 0 && end(row) > window ? end(row) - window : 0;
+  }
+};
+
 struct KernelTable {
   const char* isa;
   void (*gemm)(const Gemm&);
@@ -71,7 +83,7 @@ struct KernelTable {
   // (Zhang and Sennrich, 2019, "Root Mean Square Layer Normalization").
   void (*rms_norm)(NormShape, float epsilon, const float* x, const float* gain, float* y,
                    float* rstd);
-  // dx = the gradient through the norm, + add if it is not null; dgain is overwritten.
+  // dx = the gradient through the norm, + add if it is not null; dgain is overwritten. dx may be dy's memory.
   void (*rms_norm_backward)(NormShape, const float* x, const float* gain, const float* rstd,
                             const float* dy, const float* add, float* dx, float* dgain);
 
@@ -93,11 +105,10 @@ struct KernelTable {
   void (*relu)(std::size_t n, float* y);                            // in place
   void (*relu_backward)(std::size_t n, const float* y, float* dy);  // in place, y after relu
 
-  // Causal attention of one head over t positions. s [t, ld]: scores in; softmax(scale s) out,
-  // zeros right of the diagonal. Backward: dp in, ds (scale included) out, zeros right of the
-  // diagonal.
-  void (*softmax_causal)(std::size_t t, float scale, float* s, std::size_t ld);
-  void (*softmax_causal_backward)(std::size_t t, float scale, const float* p, float* dp_ds,
+  // Causal attention of one head. s [rows, ld]: scores in; softmax(scale s) over what each row sees out, zeros in its
+  // other columns. Backward: dp in, ds (scale included) out, zeros in the other columns.
+  void (*softmax_causal)(const CausalShape&, float scale, float* s, std::size_t ld);
+  void (*softmax_causal_backward)(const CausalShape&, float scale, const float* p, float* dp_ds,
                                   std::size_t ld);
 
   // Sums the cross entropy over rows. Turns logits into their gradient

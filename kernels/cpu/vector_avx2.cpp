@@ -305,33 +305,38 @@ void fill_zero(float* from, float* end) {
   for (; from < end; ++from) *from = 0;
 }
 
-void softmax_causal(std::size_t t, float scale, float* s, std::size_t ld) {
-  for (std::size_t row = 0; row < t; ++row, s += ld) {
-    const std::size_t n = row + 1;
-    const F top = all(row_max(n, s));
+void softmax_causal(const CausalShape& shape, float scale, float* s, std::size_t ld) {
+  for (std::size_t row = 0; row < shape.rows; ++row, s += ld) {
+    const std::size_t first = shape.first(row), n = shape.end(row) - first;
+    float* const seen = s + first;
+    const F top = all(row_max(n, seen));
     F sums = zero();
     each(n, [&](std::size_t i, auto io) {
-      const F e = exp(mul(all(scale), sub(io(s + i), top)));
-      io.store(s + i, e);
+      const F e = exp(mul(all(scale), sub(io(seen + i), top)));
+      io.store(seen + i, e);
       sums = add(sums, io.keep(e));
     });
     const F share = all(1.0f / fold(sums));
-    each(n, [&](std::size_t i, auto io) { io.store(s + i, mul(io(s + i), share)); });
-    fill_zero(s + n, s + t);
+    each(n, [&](std::size_t i, auto io) { io.store(seen + i, mul(io(seen + i), share)); });
+    fill_zero(s, seen);
+    fill_zero(seen + n, s + shape.columns);
   }
 }
 
-void softmax_causal_backward(std::size_t t, float scale, const float* p, float* dp_ds,
+void softmax_causal_backward(const CausalShape& shape, float scale, const float* p, float* dp_ds,
                              std::size_t ld) {
-  for (std::size_t row = 0; row < t; ++row, p += ld, dp_ds += ld) {
-    const std::size_t n = row + 1;
+  for (std::size_t row = 0; row < shape.rows; ++row, p += ld, dp_ds += ld) {
+    const std::size_t first = shape.first(row), n = shape.end(row) - first;
+    const float* const of = p + first;
+    float* const seen = dp_ds + first;
     F sums = zero();
-    each(n, [&](std::size_t i, auto io) { sums = fma(io(p + i), io(dp_ds + i), sums); });
+    each(n, [&](std::size_t i, auto io) { sums = fma(io(of + i), io(seen + i), sums); });
     const F mean = all(fold(sums));
     each(n, [&](std::size_t i, auto io) {
-      io.store(dp_ds + i, mul(all(scale), mul(io(p + i), sub(io(dp_ds + i), mean))));
+      io.store(seen + i, mul(all(scale), mul(io(of + i), sub(io(seen + i), mean))));
     });
-    fill_zero(dp_ds + n, dp_ds + t);
+    fill_zero(dp_ds, seen);
+    fill_zero(seen + n, dp_ds + shape.columns);
   }
 }
 

@@ -74,7 +74,7 @@ struct LlamaAttention::Saved {
 
 LlamaAttention::LlamaAttention(const LlamaSpec& spec, std::uint32_t index,
                                std::shared_ptr<const Rotary> rotary, Parameters& parameters)
-    : heads_{spec.context, spec.heads, spec.key_value_heads, spec.head_width},
+    : heads_{spec.context, spec.heads, spec.key_value_heads, spec.head_width, spec.window},
       rotary_(std::move(rotary)) {
   parameters.begin_part();
   const std::string name = layer_name(index);

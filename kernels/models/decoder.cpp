@@ -133,7 +133,7 @@ Transformer describe(const LlamaSpec& spec, const Tensors& tensor) {
   const std::size_t c = spec.width, f = spec.feed_forward;
   Transformer made{.context = spec.context, .vocabulary = spec.vocabulary, .width = c};
   made.feed_forward = f;
-  made.heads = {spec.context, spec.heads, spec.key_value_heads, spec.head_width};
+  made.heads = {spec.context, spec.heads, spec.key_value_heads, spec.head_width, spec.window};
   made.tokens = tensor("embed_tokens.weight");
   made.head = spec.tied_embeddings ? made.tokens : tensor("lm_head.weight");
   made.rotary = std::make_unique<const Rotary>(spec);
@@ -195,13 +195,13 @@ class TransformerDecoder : public Decoder {
   }
 
  private:
+  static void at_least(std::vector<float>& buffer, std::size_t size) {
+    if (buffer.size() < size) buffer.resize(size);
+  }
   // For so many further rows. Buffers grow with the text: a context may be far longer than any.
   void make_room(std::size_t rows) {
     const std::size_t c = model_.width, f = model_.feed_forward;
     const CausalHeads& heads = model_.heads;
-    const auto at_least = [](std::vector<float>& buffer, std::size_t size) {
-      if (buffer.size() < size) buffer.resize(size);
-    };
     at_least(x_, rows * c);
     at_least(normed_, rows * c);
     at_least(rows_, rows * model_.row());
@@ -300,7 +300,9 @@ class TransformerDecoder : public Decoder {
     scores.c = scores_.data(), scores.ldc = all;
     multiply(scores);
     const float scale = 1.0f / std::sqrt(static_cast<float>(d));
-    for (std::size_t i = 0; i < n; ++i) soften(scores_.data() + i * all, size_ + i + 1, all, scale);
+    const CausalShape seen{n, all, size_, heads.window};
+    for (std::size_t i = 0; i < n; ++i)
+      soften(scores_.data() + i * all, seen.first(i), seen.end(i), all, scale);
     Gemm mix{.m = n, .n = d, .k = all};
     mix.a = scores_.data(), mix.lda = all;
     mix.b = block.values.data() + shared, mix.ldb = kept;
@@ -308,13 +310,14 @@ class TransformerDecoder : public Decoder {
     multiply(mix);
   }
 
-  // The first `seen` of a row of scores become weights, the rest zeros: a token sees none behind it.
-  static void soften(float* row, std::size_t seen, std::size_t all, float scale) {
-    const float most = *std::max_element(row, row + seen);
+  // The scores from `first` to `end` of a row become weights, the others zeros: a token sees none behind it.
+  static void soften(float* row, std::size_t first, std::size_t end, std::size_t all, float scale) {
+    const float most = *std::max_element(row + first, row + end);
     float sum = 0;
-    for (std::size_t j = 0; j < seen; ++j) sum += row[j] = std::exp(scale * (row[j] - most));
-    for (std::size_t j = 0; j < seen; ++j) row[j] /= sum;
-    std::fill(row + seen, row + all, 0.0f);
+    for (std::size_t j = first; j < end; ++j) sum += row[j] = std::exp(scale * (row[j] - most));
+    for (std::size_t j = first; j < end; ++j) row[j] /= sum;
+    std::fill(row, row + first, 0.0f);
+    std::fill(row + end, row + all, 0.0f);
   }
 
   Transformer model_;

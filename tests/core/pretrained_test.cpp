@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/job/job.h"
+#include "core/job/models/from_weights.h"
 #include "core/job/models/published_model.h"
 #include "tests/core/data_folder.h"
 #include "tests/core/has.h"
@@ -42,7 +43,7 @@ nlohmann::json config() {
 
 Result<GptSpec> gpt2(const std::string& json) {
   STARLING_TRY(config, PublishedConfig::parse(json));
-  return GptSpec::published(config);
+  return published_as<GptSpec>(config);
 }
 
 }  // namespace

@@ -345,7 +345,7 @@ TEST_CASE("attention is that of the CPU's kernels") {
             .c = weights.data(),
             .ldc = kT,
             .scratch = scratch.data()});
-  cpu.softmax_causal(kT, 0.25f, weights.data(), kT);
+  cpu.softmax_causal({kT, kT}, 0.25f, weights.data(), kT);
   cpu.gemm({.m = kT,
             .n = kD,
             .k = kT,

@@ -85,9 +85,10 @@ void call_all(const KernelTable& k) {
   std::vector<float> d = b;
   k.relu_backward(kN, c.data(), d.data());
   c = normal(kRows * kRows, 5, 20);
-  k.softmax_causal(kRows, 0.25f, c.data(), kRows);
+  const CausalShape causal{kRows, kRows, 0, 50};
+  k.softmax_causal(causal, 0.25f, c.data(), kRows);
   d = normal(kRows * kRows, 6);
-  k.softmax_causal_backward(kRows, 0.25f, c.data(), d.data(), kRows);
+  k.softmax_causal_backward(causal, 0.25f, c.data(), d.data(), kRows);
   std::vector<std::int32_t> targets(kRows, 7);
   c = normal(kN, 8, 5);
   k.cross_entropy(kRows, kWidth, c.data(), targets.data(), true, 0.125f);
@@ -303,17 +304,17 @@ TEST_CASE("kernel check: every kernel is held to its formula, and the first wron
        }},
       {"softmax of",
        [](KernelTable& t) {
-         t.softmax_causal = [](std::size_t n, float by, float* s, std::size_t ld) {
+         t.softmax_causal = [](const CausalShape& n, float by, float* s, std::size_t ld) {
            broken.like->softmax_causal(n, by, s, ld);
-           scale(s, n * ld);
+           scale(s, n.rows * ld);
          };
        }},
       {"softmax's gradient",
        [](KernelTable& t) {
-         t.softmax_causal_backward = [](std::size_t n, float by, const float* p, float* d,
+         t.softmax_causal_backward = [](const CausalShape& n, float by, const float* p, float* d,
                                         std::size_t ld) {
            broken.like->softmax_causal_backward(n, by, p, d, ld);
-           scale(d, n * ld);
+           scale(d, n.rows * ld);
          };
        }},
       {"cross entropy's gradient",
@@ -379,7 +380,7 @@ TEST_CASE("kernel check: numbers that are not finite, and sums that overflow, sh
           scratch.data() + (64 - reinterpret_cast<std::uintptr_t>(scratch.data()) % 64) / 4 % 16;
       KernelCheck::table().gemm(g);
       KernelCheck::table().column_sums(8, 8, a.data(), c.data());
-      KernelCheck::table().softmax_causal(8, 0.5f, a.data(), 8);
+      KernelCheck::table().softmax_causal({8, 8}, 0.5f, a.data(), 8);
     }
     CHECK_MESSAGE(check.held(), check.held().error().text());
   }

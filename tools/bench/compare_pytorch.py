@@ -2,7 +2,7 @@
 """The PyTorch side of the comparison, and the comparison itself (started by compare_pytorch.sh).
 
   compare    run PyTorch and Starling in turn and print each pair, the ratio and the medians
-  train      one PyTorch run: GPT-2's architecture, AdamW, clipping; DDP over gloo if --processes > 1
+  train      one PyTorch run: the architecture of GPT-2 or of Llama, AdamW, clipping; DDP over gloo if --processes > 1
   step       one PyTorch run of a step whose computing is replaced by waiting
   allreduce  gloo's all-reduce over loopback
 
@@ -22,9 +22,12 @@ import time
 
 TINY = dict(layers=4, heads=4, width=128, context=128, vocabulary=256, micro_batches=8, sequences=4)
 GPT2 = dict(layers=12, heads=12, width=768, context=256, vocabulary=50257, micro_batches=2, sequences=1)
-SHAPES = {"tiny": TINY, "gpt2": GPT2}
+# Of the same sizes, as Llama's family has them: grouped queries, SwiGLU with three products of two thirds the width.
+TINY_LLAMA = TINY | dict(key_value_heads=2, feed_forward=352)
+LLAMA = GPT2 | dict(key_value_heads=4, feed_forward=2048, tied_embeddings=True)
+SHAPES = {"tiny": TINY, "gpt2": GPT2, "llama-tiny": TINY_LLAMA, "llama": LLAMA}
 TEXT = "/usr/include/c++"  # the folder that examples/gpt/tiny.toml trains on
-SKIPPED_STEPS = {"tiny": 5, "gpt2": 2, "step": 5}  # warm-up, not counted
+SKIPPED_STEPS = {"tiny": 5, "gpt2": 2, "llama-tiny": 5, "llama": 2, "step": 5}  # warm-up, not counted
 WAITED_MS = 50  # what a worker's computing takes in a step, where it is replaced by waiting
 STEP_SIZES = {1_000_000: 60, 10_000_000: 30, 124_000_000: 12}  # parameters -> steps of a run
 
@@ -73,14 +76,66 @@ def build_model(shape):
             logits = F.linear(self.ln_f(x), self.wte.weight)
             return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
 
-    return Gpt()
+    class LlamaBlock(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.heads, self.shared = shape["heads"], shape["key_value_heads"]
+            self.each = width // self.heads
+            linear = lambda i, o: nn.Linear(i, o, bias=False)
+            self.norm_1, self.norm_2 = nn.RMSNorm(width, 1e-5), nn.RMSNorm(width, 1e-5)
+            self.q, self.k, self.v = linear(width, width), linear(width, self.shared * self.each), linear(width, self.shared * self.each)
+            self.proj = linear(width, width)
+            self.gate, self.up, self.down = (linear(width, shape["feed_forward"]), linear(width, shape["feed_forward"]),
+                                             linear(shape["feed_forward"], width))
+
+        def forward(self, x, cos, sin):  # x: (B, T, C); cos, sin: (T, C / heads)
+            B, T, C = x.shape
+            n = self.norm_1(x)
+
+            def turned(t, heads):
+                t = t.view(B, T, heads, self.each).transpose(1, 2)
+                a, b = t.chunk(2, -1)
+                return t * cos + torch.cat((-b, a), -1) * sin
+
+            v = self.v(n).view(B, T, self.shared, self.each).transpose(1, 2)
+            y = F.scaled_dot_product_attention(turned(self.q(n), self.heads), turned(self.k(n), self.shared), v, is_causal=True,
+                                               enable_gqa=True)
+            x = x + self.proj(y.transpose(1, 2).reshape(B, T, C))
+            n = self.norm_2(x)
+            return x + self.down(F.silu(self.gate(n)) * self.up(n))
+
+    class Llama(nn.Module):
+        def __init__(self):
+            super().__init__()
+            width, each = shape["width"], shape["width"] // shape["heads"]
+            self.tokens = nn.Embedding(shape["vocabulary"], width)
+            self.blocks = nn.ModuleList(LlamaBlock(width) for _ in range(shape["layers"]))
+            self.norm = nn.RMSNorm(width, 1e-5)
+            self.head = nn.Linear(width, shape["vocabulary"], bias=False)
+            if shape.get("tied_embeddings"):
+                self.head.weight = self.tokens.weight
+            angles = torch.outer(torch.arange(shape["context"]).float(), 10000.0 ** -(torch.arange(0, each, 2).float() / each))
+            self.register_buffer("cos", torch.cat((angles, angles), -1).cos())
+            self.register_buffer("sin", torch.cat((angles, angles), -1).sin())
+            for p in self.parameters():
+                if p.dim() >= 2:
+                    nn.init.normal_(p, std=0.02)
+
+        def forward(self, tokens, targets):  # (B, T) each
+            x = self.tokens(tokens)
+            for block in self.blocks:
+                x = block(x, self.cos, self.sin)
+            logits = self.head(self.norm(x))
+            return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+
+    return Llama() if "feed_forward" in shape else Gpt()
 
 
 def load_tokens(name):
     """The training text as one array: bytes of all files below TEXT, or random tokens for GPT-2's vocabulary."""
     import numpy as np
 
-    if name == "gpt2":  # what it learns does not matter here
+    if SHAPES[name]["vocabulary"] != 256:  # what it learns does not matter here
         return np.random.default_rng(1).integers(0, GPT2["vocabulary"], 1 << 20, dtype=np.int64)
     paths = sorted(os.path.join(folder, f) for folder, _, files in os.walk(TEXT) for f in files)
     pieces = [np.fromfile(p, dtype=np.uint8) for p in paths if os.path.isfile(p) and not os.path.islink(p)]
@@ -269,18 +324,23 @@ def torch_processes(arguments):
 # ---- Starling --------------------------------------------------------------------------------------
 
 
-def write_gpt2_job(folder, steps):
+def write_model_job(folder, name, steps):
+    """A job of that shape; over bytes as examples/gpt/tiny.toml, or over random tokens."""
     import numpy as np
 
-    path = os.path.join(folder, "tokens.bin")
-    np.random.default_rng(1).integers(0, GPT2["vocabulary"], 1 << 20, dtype=np.uint16).tofile(path)
-    job = os.path.join(folder, "gpt2.toml")
+    shape = SHAPES[name]
+    keys = ["layers", "heads", "width", "context", "vocabulary", "key_value_heads", "feed_forward", "tied_embeddings"]
+    model = "".join(f"{key} = {str(shape[key]).lower()}\n" for key in keys if key in shape)
+    kind, path = "text", TEXT
+    if shape["vocabulary"] != 256:
+        kind, path = "tokens", os.path.join(folder, "tokens.bin")
+        np.random.default_rng(1).integers(0, shape["vocabulary"], 1 << 20, dtype=np.uint16).tofile(path)
+    job = os.path.join(folder, f"{name}.toml")
     with open(job, "w", encoding="utf-8") as stream:
         stream.write(
-            '[job]\nname = "gpt2"\nsteps = {steps}\nmicro_batches = {micro_batches}\nsequences = {sequences}\n'
-            '[model]\nkind = "gpt"\nlayers = {layers}\nheads = {heads}\nwidth = {width}\ncontext = {context}\n'
-            'vocabulary = {vocabulary}\n[optimizer]\nkind = "adamw"\npeak_rate = 6e-4\n'
-            '[data]\nkind = "tokens"\npath = "{path}"\n'.format(steps=steps, path=path, **GPT2)
+            f'[job]\nname = "{name}"\nsteps = {steps}\nmicro_batches = {shape["micro_batches"]}\nsequences = {shape["sequences"]}\n'
+            f'[model]\nkind = "{"llama" if "feed_forward" in shape else "gpt"}"\n{model}'
+            f'[optimizer]\nkind = "adamw"\npeak_rate = 6e-4\n[data]\nkind = "{kind}"\npath = "{path}"\n'
         )
     return job
 
@@ -350,7 +410,7 @@ def say(text):
 
 def compare_training(starling, model, pairs, steps, results):
     with tempfile.TemporaryDirectory() as folder:
-        job = write_gpt2_job(folder, steps) if model == "gpt2" else "examples/gpt/tiny.toml"
+        job = write_model_job(folder, model, steps)
         for processes, threads in ((1, 2), (2, 1)):
             name = f"{model} {processes} x {threads}"
             say(f"\n{name}: tokens/s   PyTorch   Starling   ratio   peak memory MB (PyTorch, Starling)")
@@ -427,8 +487,11 @@ def compare(arguments):
     results, wanted = {}, arguments.only.split(",")
     if "tiny" in wanted:
         compare_training(arguments.starling, "tiny", arguments.pairs, 25, results)
-    if "gpt2" in wanted:
-        compare_training(arguments.starling, "gpt2", min(arguments.pairs, 2), 6, results)
+    if "llama-tiny" in wanted:
+        compare_training(arguments.starling, "llama-tiny", arguments.pairs, 25, results)
+    for model in ("gpt2", "llama"):
+        if model in wanted:
+            compare_training(arguments.starling, model, min(arguments.pairs, 2), 6, results)
     if "step" in wanted:
         compare_step(arguments.starling, arguments.pairs, [int(s) for s in arguments.sizes.split(",")], results)
     if "allreduce" in wanted:
@@ -444,7 +507,7 @@ def main():
     whole = commands.add_parser("compare")
     whole.add_argument("--starling", required=True)
     whole.add_argument("--pairs", type=int, default=5)
-    whole.add_argument("--only", default="tiny,gpt2,step,allreduce")
+    whole.add_argument("--only", default="tiny,gpt2,llama-tiny,llama,step,allreduce")
     whole.add_argument("--sizes", default=",".join(map(str, STEP_SIZES)))
     whole.add_argument("--json")
     training = commands.add_parser("train")

@@ -3,15 +3,18 @@
 //   from                               the path, of this machine
 //   Spec::published(config)            the model that a config.json describes; its context is the longest that
 //                                      it and this build have
-//   Spec::kModelType                   the model_type of these
+//   Spec::kModelTypes                  the model_type of these
 //   misfit(there)                      the first field that the job file has otherwise
 //   Spec::published_name(tensor)       how files call a tensor of this name
 //   config_text(end)                   its config.json, as transformers reads it; end: the token that ends a document
 
+#include <algorithm>
 #include <filesystem>
 #include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/base/named_path.h"
@@ -37,6 +40,18 @@ inline Misfit misfit_of(const Field& field) {
                          field.there + " as in the config.json of from, is " + field.job};
 }
 
+// Spec::published() of a config.json of the family. Errors: another model_type, or as that.
+template <class Spec>
+Result<Spec> published_as(const PublishedConfig& config) {
+  if (std::ranges::find(Spec::kModelTypes, config.model_type()) != std::end(Spec::kModelTypes))
+    return Spec::published(config);
+  std::string known;
+  for (const std::string_view type : Spec::kModelTypes)
+    known += (known.empty() ? "\"" : ", \"") + std::string(type) + "\"";
+  return bad_input("its model_type is \"" + job_words::shown(config.model_type()) +
+                   "\", expected " + known);
+}
+
 namespace job_words {
 
 // Reads `from`. Where it is given and one of `keys` is not, takes the spec from the config.json of the weights, for
@@ -60,7 +75,7 @@ std::optional<Spec> read_from(Section& s, const std::string& base,
     s.wrong("from", config.error().text());
     return std::nullopt;
   }
-  auto there = Spec::published(config.value());
+  auto there = published_as<Spec>(config.value());
   if (!there) {
     s.wrong("from", std::move(there).error().in("the config.json of " + spec.from).text());
     return std::nullopt;

@@ -8,9 +8,6 @@
 namespace starling {
 
 Result<GptSpec> GptSpec::published(const PublishedConfig& config) {
-  if (config.model_type() != kModelType)
-    return bad_input("its model_type is \"" + job_words::shown(config.model_type()) +
-                     "\", expected \"gpt2\"");
   const std::pair<const char*, nlohmann::json> usual[] = {
       {"activation_function", "gelu_new"}, {"layer_norm_epsilon", 1e-5},
       {"scale_attn_weights", true},        {"scale_attn_by_inverse_layer_idx", false},

@@ -28,7 +28,7 @@ struct GptSpec {
   void drop_idle();
   bool operator==(const GptSpec&) const = default;
 
-  static constexpr std::string_view kModelType = "gpt2";
+  static constexpr std::string_view kModelTypes[] = {"gpt2"};
   // from_weights.h. Errors of published(): kBadInput  another model_type, a member that is no such number, or a choice
   // that computes otherwise than GPT-2 here does: another activation, epsilon or width of the feed-forward part,
   // attention scaled by layer or not at all, cross attention, a head that is not tied.

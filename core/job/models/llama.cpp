@@ -59,12 +59,49 @@ Result<> read_rope(const PublishedConfig& config, LlamaSpec& made) {
   return ok();
 }
 
+// Of families whose keys mean something else where they are left out.
+Result<> check_whole(const PublishedConfig& config) {
+  for (const char* const needed :
+       {"num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size",
+        "intermediate_size", "max_position_embeddings", "vocab_size", "rms_norm_eps"})
+    if (config.member(needed) == nullptr)
+      return bad_input("it has no " + std::string(needed) + ", which means something in \"" +
+                       config.model_type() + "\" that is not known here");
+  return ok();
+}
+
+// The window of all layers; one of some layers is refused.
+Result<> read_window(const PublishedConfig& config, LlamaSpec& made) {
+  if (config.model_type() == "llama") return ok();  // which has none, whatever it says
+  std::uint32_t window = 0;
+  STARLING_TRY(config.number("sliding_window", nullptr, window, 1, 1 << 24));
+  bool used = config.model_type() == "mistral";
+  if (!used) {
+    STARLING_TRY(config.flag("use_sliding_window", used));
+  }
+  if (!used || window == 0) return ok();
+  made.window = std::min(window, kContextMax);
+  if (config.model_type() == "mistral") return ok();
+  std::uint32_t whole = 28;  // layers before the first with a window
+  STARLING_TRY(config.number("max_window_layers", nullptr, whole, 0, 1 << 24));
+  bool all = whole == 0, none = whole >= made.layers;
+  if (const auto* const types = config.member("layer_types")) {
+    const auto each = [&](const char* type) {
+      return types->is_array() &&
+             std::ranges::all_of(*types, [&](const auto& t) { return t == type; });
+    };
+    all = each("sliding_attention"), none = each("full_attention");
+  }
+  if (none) made.window = 0;
+  if (all || none) return ok();
+  return bad_input(
+      "some of its layers have a sliding window and others have none, expected all or "
+      "none");
+}
+
 }  // namespace
 
 Result<LlamaSpec> LlamaSpec::published(const PublishedConfig& config) {
-  if (config.model_type() != kModelType)
-    return bad_input("its model_type is \"" + job_words::shown(config.model_type()) +
-                     "\", expected \"llama\"");
   const std::pair<const char*, nlohmann::json> usual[] = {
       {"hidden_act", "silu"}, {"attention_bias", false}, {"mlp_bias", false}};
   for (const auto& [key, value] : usual) {
@@ -78,6 +115,10 @@ Result<LlamaSpec> LlamaSpec::published(const PublishedConfig& config) {
                  .context = 2048,
                  .vocabulary = 32000,
                  .norm_epsilon = 1e-6};
+  const std::string& type = config.model_type();
+  if (type != "llama") {
+    STARLING_TRY(check_whole(config));
+  }
   STARLING_TRY(config.number("num_hidden_layers", nullptr, made.layers, 1, 1024));
   STARLING_TRY(config.number("num_attention_heads", nullptr, made.heads, 1, kHeadsMax));
   made.key_value_heads = made.heads;
@@ -92,6 +133,9 @@ Result<LlamaSpec> LlamaSpec::published(const PublishedConfig& config) {
   STARLING_TRY(config.real("rms_norm_eps", made.norm_epsilon, 1));
   STARLING_TRY(config.flag("tie_word_embeddings", made.tied_embeddings));
   STARLING_TRY(read_rope(config, made));
+  if (made.rope_theta < 1)
+    return bad_input("its rope_theta is " + number_text(made.rope_theta) + ", expected 1 or more");
+  STARLING_TRY(read_window(config, made));
   return made;
 }
 
@@ -108,6 +152,7 @@ std::optional<Misfit> LlamaSpec::misfit(const LlamaSpec& there) const {
       {"vocabulary", text(vocabulary), text(there.vocabulary)},
       {"norm_epsilon", number_text(norm_epsilon), number_text(there.norm_epsilon)},
       {"tied_embeddings", flag(tied_embeddings), flag(there.tied_embeddings)},
+      {"window", text(window), text(there.window)},
       {"rope_theta", number_text(rope_theta), number_text(there.rope_theta)},
       {"rope_scaling", word(rope_scaling), word(there.rope_scaling)},
       {"rope_factor", number_text(rope_factor), number_text(there.rope_factor)},
@@ -125,8 +170,10 @@ std::optional<Misfit> LlamaSpec::misfit(const LlamaSpec& there) const {
 }
 
 std::string LlamaSpec::config_text(std::optional<std::uint32_t> end_token) const {
-  nlohmann::ordered_json config{{"architectures", {"LlamaForCausalLM"}},
-                                {"model_type", "llama"},
+  const auto [type, architecture] = window != 0 ? std::pair("mistral", "MistralForCausalLM")
+                                                : std::pair("llama", "LlamaForCausalLM");
+  nlohmann::ordered_json config{{"architectures", {architecture}},
+                                {"model_type", type},
                                 {"vocab_size", vocabulary},
                                 {"max_position_embeddings", context},
                                 {"hidden_size", width},
@@ -138,10 +185,10 @@ std::string LlamaSpec::config_text(std::optional<std::uint32_t> end_token) const
                                 {"hidden_act", "silu"},
                                 {"rms_norm_eps", norm_epsilon},
                                 {"rope_theta", rope_theta},
-                                {"attention_bias", false},
                                 {"attention_dropout", 0.0},
-                                {"mlp_bias", false},
                                 {"tie_word_embeddings", tied_embeddings}};
+  config["attention_bias"] = false;
+  if (window != 0) config["sliding_window"] = window;
   nlohmann::ordered_json scaling;  // null: none
   if (rope_scaling != RopeScaling::kNone)
     scaling = {{"rope_type", word(rope_scaling)}, {"factor", rope_factor}};
@@ -158,7 +205,7 @@ void LlamaSpec::read(job_words::Section& s, const Job& job, const std::string& b
   const auto there = job_words::read_from(
       s, base,
       {"layers", "heads", "key_value_heads", "head_width", "width", "feed_forward", "context",
-       "vocabulary", "norm_epsilon", "tied_embeddings", "rope_theta", "rope_scaling"},
+       "vocabulary", "norm_epsilon", "tied_embeddings", "window", "rope_theta", "rope_scaling"},
       *this);
   const bool trained = !from.empty(), fresh = !there;
   s.integer("layers", layers, 1, 1024, !trained);
@@ -173,6 +220,7 @@ void LlamaSpec::read(job_words::Section& s, const Job& job, const std::string& b
   s.integer("head_width", head_width, 1, kWidthMax);
   s.number("norm_epsilon", norm_epsilon, 0, 1, /*above=*/true);
   s.boolean("tied_embeddings", tied_embeddings);
+  s.integer("window", window, 0, kContextMax);
   s.number("rope_theta", rope_theta, 1, kThetaMax);
   s.choice("rope_scaling", rope_scaling, kScalings, false);
   const bool scaled = rope_scaling != RopeScaling::kNone;
@@ -221,7 +269,7 @@ void LlamaSpec::write(std::ostream& out) const {
       << "\nhead_width = " << head_width << "\nwidth = " << width
       << "\nfeed_forward = " << feed_forward << "\ncontext = " << context
       << "\nvocabulary = " << vocabulary << "\nnorm_epsilon = " << number_text(norm_epsilon)
-      << "\ntied_embeddings = " << (tied_embeddings ? "true" : "false")
+      << "\ntied_embeddings = " << (tied_embeddings ? "true" : "false") << "\nwindow = " << window
       << "\nrope_theta = " << number_text(rope_theta) << "\nrope_scaling = \"" << word(rope_scaling)
       << "\"\n";
   if (rope_scaling == RopeScaling::kNone) return;

@@ -1,5 +1,6 @@
 #pragma once
-// Llama, and what is built as it is: RMSNorm, rotary positions, grouped queries, SwiGLU, no biases.
+// Llama, and the families that are built as it is: RMSNorm, rotary positions, grouped queries, SwiGLU. Mistral has a
+// window.
 
 #include <optional>
 #include <string>
@@ -27,6 +28,9 @@ struct LlamaSpec {
   // Whether the head's weights are those of the embedding.
   bool tied_embeddings = false;
 
+  // Tokens that a token sees, itself included; 0: all before it.
+  std::uint32_t window = 0;
+
   // Rotary positions: pair i of a head turns by rope_theta^(-2i / head_width) a position. kLinear: that over
   // rope_factor. kLlama3: so for waves longer than rope_original_context / rope_low_freq_factor positions, not at all
   // for those shorter than rope_original_context / rope_high_freq_factor, and in between from one to the other.
@@ -46,9 +50,10 @@ struct LlamaSpec {
   void drop_idle();
   bool operator==(const LlamaSpec&) const = default;
 
-  static constexpr std::string_view kModelType = "llama";
+  static constexpr std::string_view kModelTypes[] = {"llama", "mistral"};
   // from_weights.h. Errors of published(): kBadInput  another model_type, a member that is no such number, or a choice
-  // that computes otherwise than Llama here does: another activation, biases, a sliding window, other rotary positions.
+  // that computes otherwise than Llama here does: another activation, other biases, a window of some layers, other rotary
+  // positions.
   static Result<LlamaSpec> published(const PublishedConfig& config);
   std::optional<Misfit> misfit(const LlamaSpec& there) const;
   std::string config_text(std::optional<std::uint32_t> end_token) const;

@@ -19,16 +19,16 @@ Result<ModelSpec> published_model(const PublishedConfig& config, const std::stri
   std::optional<Result<ModelSpec>> made;
   std::string known;
   const auto ask = [&]<IsPublished Spec>(const Spec&) {
-    const bool its = config.model_type() == Spec::kModelType;
-    known += (known.empty() ? "\"" : ", \"") + std::string(Spec::kModelType) + "\"";
-    if (!its) return;
-    auto spec = Spec::published(config);
-    if (!spec) {
-      made = std::move(spec).error();
-      return;
+    for (const std::string_view type : Spec::kModelTypes) {
+      known += (known.empty() ? "\"" : ", \"") + std::string(type) + "\"";
+      if (config.model_type() != type) continue;
+      auto spec = Spec::published(config);
+      if (spec) spec.value().from = from;
+      if (spec)
+        made = ModelSpec(std::move(spec).value());
+      else
+        made = std::move(spec).error();
     }
-    spec.value().from = from;
-    made = ModelSpec(std::move(spec).value());
   };
   for (const ModelSpec& kind : all_kinds())
     std::visit(
