@@ -91,21 +91,22 @@ Norm Norm::declare_rms(Parameters& parameters, const std::string& name, std::siz
   return n;
 }
 
-void Norm::forward(const Pass& pass, const float* x, float* y, float* saved) const {
-  const NormShape shape{pass.rows, width};
+void Norm::forward(const Pass& pass, const float* x, float* y, float* saved,
+                   std::size_t pieces) const {
+  const NormShape shape{pass.rows * pieces, width};
   if (bias)
     pass.kernels.layer_norm(shape, x, pass.parameter(gain), pass.parameter(*bias), y, saved,
-                            saved + aligned_floats(pass.rows));
+                            saved + aligned_floats(shape.rows));
   else
     pass.kernels.rms_norm(shape, epsilon, x, pass.parameter(gain), y, saved);
 }
 
 void Norm::backward(const Pass& pass, const float* x, const float* saved, const float* dy,
-                    const float* add, float* dx) const {
-  const NormShape shape{pass.rows, width};
+                    const float* add, float* dx, std::size_t pieces) const {
+  const NormShape shape{pass.rows * pieces, width};
   if (bias)
     pass.kernels.layer_norm_backward(shape, x, pass.parameter(gain), saved,
-                                     saved + aligned_floats(pass.rows), dy, add, dx,
+                                     saved + aligned_floats(shape.rows), dy, add, dx,
                                      pass.d_parameter(gain), pass.d_parameter(*bias));
   else
     pass.kernels.rms_norm_backward(shape, x, pass.parameter(gain), saved, dy, add, dx,

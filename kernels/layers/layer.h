@@ -199,11 +199,13 @@ struct Norm {
   static Norm declare_rms(Parameters& parameters, const std::string& name, std::size_t width,
                           double epsilon);
   static std::size_t saved(std::size_t rows) { return 2 * aligned_floats(rows); }
+  // x: pieces of `width` one after the other, so many in each row of the pass.
   // The backward pass runs forward() again: that is cheap enough not to keep y.
-  void forward(const Pass& pass, const float* x, float* y, float* saved) const;
-  // dx = gradient (+ add)
+  void forward(const Pass& pass, const float* x, float* y, float* saved,
+               std::size_t pieces = 1) const;
+  // dx = gradient (+ add); an RMSNorm's dx may be dy
   void backward(const Pass& pass, const float* x, const float* saved, const float* dy,
-                const float* add, float* dx) const;
+                const float* add, float* dx, std::size_t pieces = 1) const;
 };
 
 }  // namespace starling::kernels

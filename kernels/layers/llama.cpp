@@ -63,7 +63,10 @@ void Rotary::turn(const KernelTable& kernels, std::size_t position, std::size_t 
 
 struct LlamaAttention::Saved {
   float* norm;
-  float *queries, *keys, *values;  // [rows, width of their heads], queries and keys turned
+  float *queries, *keys,
+      *values;  // [rows, width of their heads], queries and keys normed and turned
+  float *plain_queries, *plain_keys, *query_norm,
+      *key_norm;  // before their norms, and what these save
   float* probabilities;
   float* attended;  // as queries
 
@@ -78,22 +81,35 @@ LlamaAttention::LlamaAttention(const LlamaSpec& spec, std::uint32_t index,
       rotary_(std::move(rotary)) {
   parameters.begin_part();
   const std::string name = layer_name(index);
-  const auto linear = [&](const char* which, std::size_t in, std::size_t out, Initial first) {
-    return Linear::declare(parameters, name + "self_attn." + which, in, out, first, std::nullopt,
+  const auto linear = [&](const char* which, std::size_t in, std::size_t out, Initial first,
+                          std::optional<Initial> bias = std::nullopt) {
+    return Linear::declare(parameters, name + "self_attn." + which, in, out, first, bias,
                            Weights::kOutIn);
   };
   const Initial initial{.deviation = kLlamaDeviation};
+  const auto bias = spec.query_key_value_bias ? std::optional<Initial>(Initial{}) : std::nullopt;
   norm_ = Norm::declare_rms(parameters, name + "input_layernorm", spec.width, spec.norm_epsilon);
-  queries_ = linear("q_proj", spec.width, heads_.query_width(), initial);
-  keys_ = linear("k_proj", spec.width, heads_.key_value_width(), initial);
-  values_ = linear("v_proj", spec.width, heads_.key_value_width(), initial);
+  queries_ = linear("q_proj", spec.width, heads_.query_width(), initial, bias);
+  keys_ = linear("k_proj", spec.width, heads_.key_value_width(), initial, bias);
+  values_ = linear("v_proj", spec.width, heads_.key_value_width(), initial, bias);
   project_ = linear("o_proj", heads_.query_width(), spec.width, residual(spec));
+  if (!spec.query_key_norm) return;
+  const auto norm = [&](const char* which) {
+    return Norm::declare_rms(parameters, name + "self_attn." + which, spec.head_width,
+                             spec.norm_epsilon);
+  };
+  query_norm_ = norm("q_norm");
+  key_norm_ = norm("k_norm");
 }
 
 std::size_t LlamaAttention::saved(std::size_t sequences, std::size_t rows) const {
-  return Norm::saved(rows) + 2 * aligned_floats(rows * heads_.query_width()) +
-         2 * aligned_floats(rows * heads_.key_value_width()) +
-         aligned_floats(heads_.probabilities(sequences));
+  const std::size_t queries = aligned_floats(rows * heads_.query_width());
+  const std::size_t keys = aligned_floats(rows * heads_.key_value_width());
+  const std::size_t norms = query_norm_ ? queries + keys + Norm::saved(rows * heads_.heads) +
+                                              Norm::saved(rows * heads_.key_value_heads)
+                                        : 0;
+  return Norm::saved(rows) + 2 * queries + 2 * keys +
+         aligned_floats(heads_.probabilities(sequences)) + norms;
 }
 
 std::size_t LlamaAttention::scratch(std::size_t rows) const {
@@ -110,6 +126,13 @@ LlamaAttention::Saved LlamaAttention::carve(float* saved, const Pass& pass) cons
   s.values = kept.take(pass.rows * heads_.key_value_width());
   s.probabilities = kept.take(heads_.probabilities(pass.sequences));
   s.attended = kept.take(pass.rows * heads_.query_width());
+  s.plain_queries = s.queries, s.plain_keys = s.keys;
+  s.query_norm = s.key_norm = nullptr;
+  if (!query_norm_) return s;
+  s.plain_queries = kept.take(pass.rows * heads_.query_width());
+  s.plain_keys = kept.take(pass.rows * heads_.key_value_width());
+  s.query_norm = kept.take(Norm::saved(pass.rows * heads_.heads));
+  s.key_norm = kept.take(Norm::saved(pass.rows * heads_.key_value_heads));
   return s;
 }
 
@@ -127,9 +150,13 @@ void LlamaAttention::forward(Pass& pass, const float* in, float* out, float* sav
   const Saved kept = carve(saved, pass);
   float* const normed = pass.scratch;
   norm_.forward(pass, in, normed, kept.norm);
-  queries_.forward(pass, normed, kept.queries);
-  keys_.forward(pass, normed, kept.keys);
+  queries_.forward(pass, normed, kept.plain_queries);
+  keys_.forward(pass, normed, kept.plain_keys);
   values_.forward(pass, normed, kept.values);
+  if (query_norm_) {
+    query_norm_->forward(pass, kept.plain_queries, kept.queries, kept.query_norm, heads_.heads);
+    key_norm_->forward(pass, kept.plain_keys, kept.keys, kept.key_norm, heads_.key_value_heads);
+  }
   turn(pass, /*back=*/false, kept.queries, kept.keys);
   heads_.forward(pass, kept.rows(heads_), kept.probabilities, kept.attended);
   project_.forward(pass, kept.attended, out, /*add=*/in);
@@ -154,6 +181,12 @@ void LlamaAttention::backward(Pass& pass, const float* in, const float*, float* 
                   {d_queries, d_keys, d_values, heads_.query_width(), heads_.key_value_width()},
                   d_scores);
   turn(pass, /*back=*/true, d_queries, d_keys);
+  if (query_norm_) {
+    query_norm_->backward(pass, kept.plain_queries, kept.query_norm, d_queries, /*add=*/nullptr,
+                          d_queries, heads_.heads);
+    key_norm_->backward(pass, kept.plain_keys, kept.key_norm, d_keys, /*add=*/nullptr, d_keys,
+                        heads_.key_value_heads);
+  }
   norm_.forward(pass, in, normed, kept.norm);
   queries_.backward_parameters(pass, normed, d_queries);
   keys_.backward_parameters(pass, normed, d_keys);

@@ -2,6 +2,7 @@
 // These are the blocks of Llama. x is [rows, width], rows = sequences * context.
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/job/job.h"
@@ -29,7 +30,8 @@ class Rotary {
   std::vector<float> cosines_, sines_;  // [context, pairs_]
 };
 
-// x + o_proj(attention(rotated q_proj(n), rotated k_proj(n), v_proj(n))), n = input_layernorm(x)
+// x + o_proj(attention(turned q_proj(n), turned k_proj(n), v_proj(n))), n = input_layernorm(x). With norms of them,
+// heads of queries and keys are turned behind these.
 class LlamaAttention : public Layer {
  public:
   LlamaAttention(const LlamaSpec& spec, std::uint32_t index, std::shared_ptr<const Rotary> rotary,
@@ -50,6 +52,7 @@ class LlamaAttention : public Layer {
   std::shared_ptr<const Rotary> rotary_;
   Norm norm_;
   Linear queries_, keys_, values_, project_;
+  std::optional<Norm> query_norm_, key_norm_;  // of each head
 };
 
 // x + down_proj(silu(gate_proj(n)) up_proj(n)), n = post_attention_layernorm(x)

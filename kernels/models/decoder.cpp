@@ -63,6 +63,7 @@ struct NormWeights {
 struct Block {
   NormWeights first;
   std::vector<Product> rows;  // one after the other they make queries, keys and values of all heads
+  NormWeights query_norm, key_norm;  // of each head, before it is turned; without gains: none
   Product project;
   NormWeights second;
   Product gate, widen, narrow;      // gate without weights: GELU, else SwiGLU
@@ -143,6 +144,11 @@ Transformer describe(const LlamaSpec& spec, const Tensors& tensor) {
   const auto product = [&](const std::string& name, std::size_t in, std::size_t out) {
     return Product{tensor(name + ".weight"), nullptr, in, out, Weights::kOutIn};
   };
+  const auto biased = [&](const std::string& name, std::size_t in, std::size_t out) {
+    Product made_of = product(name, in, out);
+    if (spec.query_key_value_bias) made_of.bias = tensor(name + ".bias");
+    return made_of;
+  };
   made.last = norm("norm");
   for (std::uint32_t i = 0; i < spec.layers; ++i) {
     const std::string layer = "layers." + std::to_string(i) + ".";
@@ -150,9 +156,13 @@ Transformer describe(const LlamaSpec& spec, const Tensors& tensor) {
     const std::size_t queries = spec.query_width(), keys = spec.key_value_width();
     Block block{
         .first = norm(layer + "input_layernorm"),
-        .rows = {product(attention + "q_proj", c, queries), product(attention + "k_proj", c, keys),
-                 product(attention + "v_proj", c, keys)}};
+        .rows = {biased(attention + "q_proj", c, queries), biased(attention + "k_proj", c, keys),
+                 biased(attention + "v_proj", c, keys)}};
     block.project = product(attention + "o_proj", queries, c);
+    if (spec.query_key_norm) {
+      block.query_norm = norm(attention + "q_norm");
+      block.key_norm = norm(attention + "k_norm");
+    }
     block.second = norm(layer + "post_attention_layernorm");
     block.gate = product(mlp + "gate_proj", c, f);
     block.widen = product(mlp + "up_proj", c, f);
@@ -224,6 +234,14 @@ class TransformerDecoder : public Decoder {
     check(g);
     kernels_.gemm(g);
   }
+  void norm_heads(const NormWeights& weights, std::size_t heads, float* x) {
+    if (weights.gain == nullptr) return;
+    at_least(rstd_, heads);
+    at_least(head_, heads * model_.heads.head_width);
+    kernels_.rms_norm({heads, model_.heads.head_width}, weights.epsilon, x, weights.gain,
+                      head_.data(), rstd_.data());
+    std::copy_n(head_.data(), heads * model_.heads.head_width, x);
+  }
   void norm(const NormWeights& weights, std::size_t rows, const float* x) {
     const NormShape shape{rows, model_.width};
     if (weights.bias != nullptr)
@@ -270,6 +288,8 @@ class TransformerDecoder : public Decoder {
     const std::size_t kept = heads.key_value_width();
     for (std::size_t i = 0; i < n; ++i) {
       float* const row = rows_.data() + i * model_.row();
+      norm_heads(block.query_norm, heads.heads, row);
+      norm_heads(block.key_norm, heads.key_value_heads, row + heads.query_width());
       if (model_.rotary)
         model_.rotary->turn(kernels_, size_ + i, heads.heads + heads.key_value_heads,
                             /*back=*/false, row);
@@ -323,8 +343,8 @@ class TransformerDecoder : public Decoder {
   Transformer model_;
   const KernelTable& kernels_;
   std::uint32_t size_ = 0;
-  std::vector<float> x_, normed_, rows_, attended_, gate_, wide_, active_, mean_, rstd_, scores_,
-      sums_, logits_, gemm_scratch_;
+  std::vector<float> x_, head_, normed_, rows_, attended_, gate_, wide_, active_, mean_, rstd_,
+      scores_, sums_, logits_, gemm_scratch_;
 };
 
 }  // namespace

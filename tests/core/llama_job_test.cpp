@@ -84,6 +84,10 @@ TEST_CASE("llama: a job's text and hash have all that reaches a bit") {
                                   "norm_epsilon = 1e-6\n",
                                   "tied_embeddings = true\n",
                                   "rope_theta = 20000\n",
+                                  "window = 7\n",
+                                  "window = 8\n",
+                                  "query_key_value_bias = true\n",
+                                  "query_key_norm = true\n",
                                   "rope_scaling = \"linear\"\nrope_factor = 2\n",
                                   "rope_scaling = \"linear\"\nrope_factor = 3\n",
                                   kScaled,
@@ -113,6 +117,9 @@ TEST_CASE("llama: a model that there cannot be is refused with the key") {
   CHECK(has(error("norm_epsilon = 0\n"), "norm_epsilon must be a number above 0"));
   CHECK(has(error("rope_theta = 0.5\n"), "rope_theta must be a number from 1"));
   CHECK(has(error("rope_scaling = \"yarn\"\n"), "one of \"none\", \"linear\", \"llama3\""));
+  CHECK(has(error("window = -1\n"), "window must be an integer from 0"));
+  CHECK(has(error("query_key_value_bias = true\nquery_key_norm = true\n"),
+            "query_key_norm does not go with query_key_value_bias"));
   CHECK(has(error("rope_factor = 2\n"), "rope_factor does not apply to rope_scaling \"none\""));
   CHECK(has(error("rope_scaling = \"linear\"\n"), "rope_factor is missing"));
   CHECK(has(error("rope_scaling = \"linear\"\nrope_factor = 2\nrope_original_context = 4\n"),
@@ -174,10 +181,68 @@ TEST_CASE("llama: a config.json of transformers is the model that it computes") 
   }
 }
 
+TEST_CASE("llama: Mistral, Qwen2 and Qwen3 are a window, biases and norms") {
+  const auto of = [](const char* type, const Json& more) {
+    Json json = config();
+    json["model_type"] = type;
+    if (!more.empty()) json.update(more);
+    return json;
+  };
+  const auto spec = [&](const char* type, const Json& more) {
+    return std::get<LlamaSpec>(published(of(type, more)).value());
+  };
+  const auto error = [&](const char* type, const Json& more) {
+    return published(of(type, more)).error().text();
+  };
+  const Json on{{"use_sliding_window", true}, {"sliding_window", 16}};
+  const auto with_types = [&](const Json& types) {
+    Json json = on;
+    json["layer_types"] = types;
+    return json;
+  };
+  CHECK(spec("llama", {{"sliding_window", 16}}).window == 0);  // which transformers leaves out, too
+  CHECK(spec("mistral", {{"sliding_window", 16}}).window == 16);
+  CHECK(spec("mistral", {{"sliding_window", nullptr}}).window == 0);
+  CHECK(spec("qwen2", {}).query_key_value_bias);
+  CHECK_FALSE(spec("qwen2", {}).query_key_norm);
+  CHECK(spec("qwen3", {}).query_key_norm);
+  CHECK(spec("qwen2", {{"sliding_window", 16}}).window == 0);
+  CHECK(spec("qwen2", on).window == 0);  // its first 28 layers have none
+  CHECK(spec("qwen3", with_types({"sliding_attention", "sliding_attention"})).window == 16);
+  CHECK(spec("qwen3", with_types({"full_attention", "full_attention"})).window == 0);
+  Json from_first = on;
+  from_first["max_window_layers"] = 0;
+  CHECK(spec("qwen2", from_first).window == 16);
+  from_first["max_window_layers"] = 1;
+  CHECK(has(error("qwen2", from_first), "some of its layers have a sliding window"));
+  CHECK(has(error("qwen3", with_types({"sliding_attention", "full_attention"})),
+            "some of its layers have a sliding window"));
+  CHECK(has(error("qwen3", with_types({"linear_attention", "linear_attention"})), "some of its"));
+  CHECK(has(error("qwen3", {{"attention_bias", true}}), "attention_bias is true"));
+  Json less = of("mistral", {});
+  less.erase("num_key_value_heads");  // 8 in Mistral
+  CHECK(has(published(less).error().text(), "it has no num_key_value_heads"));
+  Json wide = of("qwen3", {});
+  wide.erase("head_dim");
+  CHECK(std::get<LlamaSpec>(published(wide).value()).head_width == 128);
+  // A text of ours is read back, and says which family it is.
+  for (const auto& [type, more] :
+       {std::pair("mistral", Json{{"sliding_window", 16}}),
+        {"qwen2", Json()},
+        {"qwen3", Json()},
+        {"qwen2", with_types({"sliding_attention", "sliding_attention"})}}) {
+    const LlamaSpec there = spec(type, more);
+    const Json text = Json::parse(there.config_text(std::nullopt));
+    CHECK(text["model_type"] == type);
+    CHECK(std::get<LlamaSpec>(published(text).value()) == there);
+  }
+}
+
 TEST_CASE("llama: a config.json that computes otherwise is refused") {
   CHECK(config_error([](Json&) {}) == "no error");
   CHECK(has(config_error([](Json& j) { j["model_type"] = "bloom"; }),
-            "its model_type is \"bloom\", expected one of \"gpt2\", \"llama\""));
+            "its model_type is \"bloom\", expected one of \"gpt2\", \"llama\", \"mistral\", "
+            "\"qwen2\", \"qwen3\""));
   CHECK(has(config_error([](Json& j) { j.erase("model_type"); }), "its model_type is \"\""));
   CHECK(has(config_error([](Json& j) { j["hidden_act"] = "gelu"; }), "expected \"silu\""));
   CHECK(has(config_error([](Json& j) { j["attention_bias"] = true; }), "attention_bias is true"));
@@ -236,6 +301,8 @@ TEST_CASE("llama: a job takes from the config.json what it leaves out, and is he
   CHECK(has(error("rope_theta = 1e4\n"), "rope_theta must be 5e+05 as in the config.json"));
   CHECK(has(error("rope_factor = 3\n"), "rope_factor must be 2.0 as in the config.json"));
   CHECK(has(error("rope_scaling = \"none\"\n"), "rope_scaling must be linear as in"));
+  CHECK(has(error("window = 5\n"), "window must be 0 as in the config.json"));
+  CHECK(has(error("query_key_norm = true\n"), "query_key_norm must be false as in"));
   CHECK(has(error("tied_embeddings = false\n"), "tied_embeddings must be true as in"));
   CHECK(has(error("key_value_heads = 4\n"), "key_value_heads must be 2 as in"));
   // A job that says all reads no file: that of a coordinator may have none.
@@ -246,7 +313,7 @@ TEST_CASE("llama: a job takes from the config.json what it leaves out, and is he
   // Weights of the other family.
   folder.write("gpt/config.json", R"({"model_type":"gpt2"})");
   CHECK(has(job("from = \"gpt\"\n").error().text(),
-            "its model_type is \"gpt2\", expected \"llama\""));
+            "its model_type is \"gpt2\", expected \"llama\", \"mistral\""));
 }
 
 }  // namespace

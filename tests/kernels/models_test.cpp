@@ -42,6 +42,22 @@ const LlamaSpec kTied{.layers = 1,
                       .context = 7,
                       .vocabulary = 37,
                       .tied_embeddings = true};
+const LlamaSpec kNormed = [] {
+  LlamaSpec spec = kTied;
+  spec.query_key_norm = true;
+  return spec;
+}();
+// Biases, and a window that several bands of rows see.
+const LlamaSpec kWindowed{.layers = 1,
+                          .heads = 2,
+                          .key_value_heads = 1,
+                          .head_width = 6,
+                          .width = 12,
+                          .feed_forward = 20,
+                          .context = 131,
+                          .vocabulary = 37,
+                          .window = 29,
+                          .query_key_value_bias = true};
 
 // Initial parameters, with gains and biases moved from 1 and 0 so that nothing cancels.
 std::vector<float> parameters_of(const Model& model, bool jitter = true) {
@@ -111,17 +127,40 @@ TEST_CASE("models: a llama's tensors are those of the published files, but for t
   }
   CHECK(llama->tensors()[19].name == "norm.weight");
   CHECK(llama->tensors()[20].name == "lm_head.weight");
+  const auto has = [](const Model& model, const std::string& name) {
+    return std::ranges::find(model.tensors(), name, &TensorSpec::name) != model.tensors().end();
+  };
+  CHECK(has(*model_of(kNormed), "layers.0.self_attn.q_norm.weight"));
+  CHECK(has(*model_of(kWindowed), "layers.0.self_attn.v_proj.bias"));
+  CHECK_FALSE(has(*model_of(kWindowed), "layers.0.self_attn.o_proj.bias"));
+  CHECK_FALSE(has(*llama, "layers.0.self_attn.q_proj.bias"));
   const auto tied = model_of(kTied);
   CHECK(tied->tensors().back().name == "norm.weight");
   CHECK(tied->tensors().front().uses == 2);
+}
+
+TEST_CASE("models: a window of the whole context is none") {
+  LlamaSpec spec = kWindowed;
+  const Batch batch = batch_of(spec, 2);
+  const auto loss = [&](std::uint32_t window) {
+    spec.window = window;
+    const auto model = model_of(spec);
+    const auto workspace = model->make_workspace(2);
+    return model->evaluate(parameters_of(*model), batch, *workspace).value().loss;
+  };
+  const double whole = loss(0);
+  CHECK(loss(spec.context) == whole);
+  CHECK(loss(60'000) == whole);
+  CHECK(loss(spec.context - 1) != whole);
+  CHECK(loss(1) != whole);
 }
 
 // Goal: the whole backward pass is the derivative of the forward pass.
 // Method: central differences along random directions, one per tensor, of the reference kernels'
 // loss. The activations are float, so a difference of 2 h keeps about 1e-7 / (2 h) of noise.
 TEST_CASE("models: gradients are the slopes of the loss") {
-  for (const ModelSpec& spec :
-       {ModelSpec(kGpt), ModelSpec(kMlp), ModelSpec(kLlama), ModelSpec(kTied)}) {
+  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp), ModelSpec(kLlama),
+                                ModelSpec(kTied), ModelSpec(kNormed), ModelSpec(kWindowed)}) {
     const auto model = model_of(spec, "reference");
     const Batch batch = batch_of(spec, 2);
     const auto workspace = model->make_workspace(2);
@@ -151,8 +190,8 @@ TEST_CASE("models: gradients are the slopes of the loss") {
 }
 
 TEST_CASE("models: every instruction set gives the reference's loss and gradient") {
-  for (const ModelSpec& spec :
-       {ModelSpec(kGpt), ModelSpec(kMlp), ModelSpec(kLlama), ModelSpec(kTied)}) {
+  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp), ModelSpec(kLlama),
+                                ModelSpec(kTied), ModelSpec(kNormed), ModelSpec(kWindowed)}) {
     const auto reference = model_of(spec, "reference");
     const Batch batch = batch_of(spec, 3);
     const std::vector<float> p = parameters_of(*reference);
@@ -228,7 +267,8 @@ TEST_CASE("models: bits depend on parameters and batch alone") {
 
 TEST_CASE("models: what is computed twice has the same bits, and takes less memory") {
   for (const char* isa : {"reference", "auto"})
-    for (const ModelSpec& spec : std::vector<ModelSpec>{kGpt, kMlp, kLlama, kTied}) {
+    for (const ModelSpec& spec :
+         std::vector<ModelSpec>{kGpt, kMlp, kLlama, kTied, kNormed, kWindowed}) {
       const auto keeps = make_model(spec, isa).value();
       const auto recomputes = make_model(spec, isa, /*recompute=*/true).value();
       const auto parameters = parameters_of(*keeps);

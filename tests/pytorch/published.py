@@ -13,7 +13,7 @@ import sys
 import time
 
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from transformers.utils import logging
 
 from cases import run, written
@@ -31,19 +31,20 @@ def random_gpt2(**more):
                                           "attn_pdrop": 0.0, "initializer_range": 0.1} | more)))
 
 
-def random_llama(**more):
-    """Grouped queries, heads that are wider than the model's share, scaled rotary positions, a head that is not tied."""
+# Grouped queries, heads that are wider than the model's share, scaled rotary positions, a head that is not tied.
+SCALED = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}
+LLAMA = {"vocab_size": 256, "max_position_embeddings": CONTEXT, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": False, "rope_parameters": SCALED,
+         "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.1}
+
+
+def random_llama(of=LlamaConfig, **more):
     torch.manual_seed(7)
-    rope = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 16}
-    net = LlamaForCausalLM(LlamaConfig(**({"vocab_size": 256, "max_position_embeddings": CONTEXT, "hidden_size": 48,
-                                           "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
-                                           "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": False,
-                                           "rope_parameters": rope, "bos_token_id": None, "eos_token_id": None,
-                                           "initializer_range": 0.1} | more)))
-    with torch.no_grad():  # gains of 1 would hide one that is missing
+    net = AutoModelForCausalLM.from_config(of(**(LLAMA | more)))
+    with torch.no_grad():  # gains of 1 and biases of 0 would hide one that is missing
         for name, parameter in net.named_parameters():
-            if "norm" in name:
+            if "norm" in name or "bias" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     return net
 
@@ -119,10 +120,14 @@ def weights_are_trained_as_torch_trains_them(folder, family):
     """One file, shards, without a prefix, in halves, tied; and what was written is read back with the same bits."""
     kinds = {"whole": {}, "shards": {"max_shard_size": "40KB"}, "bf16": {}, "fp16": {}, "bare": {}}
     if family == "llama":
-        kinds |= {"tied": {}, "linear": {}, "plain": {}}
+        kinds |= {"tied": {}, "linear": {}, "plain": {}, "mistral": {}, "qwen2": {}, "qwen2-window": {}, "qwen3": {}}
         del kinds["bare"]  # its head would be missing
     options_of = {"tied": {"tie_word_embeddings": True, "num_key_value_heads": 1, "head_dim": 12},
                   "linear": {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}},
+                  "mistral": {"of": MistralConfig, "sliding_window": 5},
+                  "qwen2": {"of": Qwen2Config},
+                  "qwen2-window": {"of": Qwen2Config, "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 0},
+                  "qwen3": {"of": Qwen3Config},
                   "plain": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "num_key_value_heads": 4}}
     for name, options in kinds.items():
         base = os.path.join(folder, "base-" + name)
@@ -139,6 +144,7 @@ def weights_are_trained_as_torch_trains_them(folder, family):
         wanted, torch_net = losses_of_torch(here, text)
         worst = max(abs(a - b) / b for a, b in zip(losses, wanted, strict=True))
         after = loaded(out)
+        assert type(after) is type(torch_net), type(after)
         furthest = max((a - b).abs().max().item() for a, b in zip(after.parameters(), torch_net.parameters(), strict=True))
         print(f"  {family} {name}: losses {losses[0]:.4f} to {losses[-1]:.4f}, within {worst:.1e} of torch's; "
               f"weights within {furthest:.1e}")
@@ -195,6 +201,14 @@ def a_llama_writes_what_transformers_writes(folder):
         folder, random_llama(max_position_embeddings=256, hidden_size=64, initializer_range=0.2))
 
 
+def a_mistral_and_a_qwen_write_what_transformers_writes(folder):
+    for number, more in enumerate(({"of": MistralConfig, "sliding_window": 40}, {"of": Qwen3Config})):
+        inner = os.path.join(folder, str(number))
+        os.mkdir(inner)
+        greedy_tokens_are_those_of_transformers(
+            inner, random_llama(max_position_embeddings=256, hidden_size=64, initializer_range=0.2, **more))
+
+
 def what_is_no_weights_file_is_one_line(folder):
     net = random_gpt2()
     base = os.path.join(folder, "base")
@@ -210,4 +224,5 @@ def what_is_no_weights_file_is_one_line(folder):
 if __name__ == "__main__":
     sys.exit(run(a_gpt_is_trained_as_torch_trains_it, a_llama_is_trained_as_torch_trains_it,
                  a_gpt_writes_what_transformers_writes, a_llama_writes_what_transformers_writes,
+                 a_mistral_and_a_qwen_write_what_transformers_writes,
                  what_is_no_weights_file_is_one_line))

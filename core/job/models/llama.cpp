@@ -119,12 +119,14 @@ Result<LlamaSpec> LlamaSpec::published(const PublishedConfig& config) {
   if (type != "llama") {
     STARLING_TRY(check_whole(config));
   }
+  made.query_key_value_bias = type == "qwen2";
+  made.query_key_norm = type == "qwen3";
   STARLING_TRY(config.number("num_hidden_layers", nullptr, made.layers, 1, 1024));
   STARLING_TRY(config.number("num_attention_heads", nullptr, made.heads, 1, kHeadsMax));
   made.key_value_heads = made.heads;
   STARLING_TRY(config.number("num_key_value_heads", nullptr, made.key_value_heads, 1, kHeadsMax));
   STARLING_TRY(config.number("hidden_size", nullptr, made.width, 1, kWidthMax));
-  made.head_width = made.width / made.heads;
+  made.head_width = type == "qwen3" ? 128 : made.width / made.heads;
   STARLING_TRY(config.number("head_dim", nullptr, made.head_width, 1, kWidthMax));
   STARLING_TRY(config.number("intermediate_size", nullptr, made.feed_forward, 1, 4 * kWidthMax));
   STARLING_TRY(config.number("max_position_embeddings", nullptr, made.context, 1, 1 << 24));
@@ -153,6 +155,8 @@ std::optional<Misfit> LlamaSpec::misfit(const LlamaSpec& there) const {
       {"norm_epsilon", number_text(norm_epsilon), number_text(there.norm_epsilon)},
       {"tied_embeddings", flag(tied_embeddings), flag(there.tied_embeddings)},
       {"window", text(window), text(there.window)},
+      {"query_key_value_bias", flag(query_key_value_bias), flag(there.query_key_value_bias)},
+      {"query_key_norm", flag(query_key_norm), flag(there.query_key_norm)},
       {"rope_theta", number_text(rope_theta), number_text(there.rope_theta)},
       {"rope_scaling", word(rope_scaling), word(there.rope_scaling)},
       {"rope_factor", number_text(rope_factor), number_text(there.rope_factor)},
@@ -170,8 +174,10 @@ std::optional<Misfit> LlamaSpec::misfit(const LlamaSpec& there) const {
 }
 
 std::string LlamaSpec::config_text(std::optional<std::uint32_t> end_token) const {
-  const auto [type, architecture] = window != 0 ? std::pair("mistral", "MistralForCausalLM")
-                                                : std::pair("llama", "LlamaForCausalLM");
+  const auto [type, architecture] = query_key_norm         ? std::pair("qwen3", "Qwen3ForCausalLM")
+                                    : query_key_value_bias ? std::pair("qwen2", "Qwen2ForCausalLM")
+                                    : window != 0 ? std::pair("mistral", "MistralForCausalLM")
+                                                  : std::pair("llama", "LlamaForCausalLM");
   nlohmann::ordered_json config{{"architectures", {architecture}},
                                 {"model_type", type},
                                 {"vocab_size", vocabulary},
@@ -187,8 +193,12 @@ std::string LlamaSpec::config_text(std::optional<std::uint32_t> end_token) const
                                 {"rope_theta", rope_theta},
                                 {"attention_dropout", 0.0},
                                 {"tie_word_embeddings", tied_embeddings}};
-  config["attention_bias"] = false;
+  if (!query_key_value_bias) config["attention_bias"] = false;
   if (window != 0) config["sliding_window"] = window;
+  if (window != 0 && (query_key_value_bias || query_key_norm)) {
+    config["use_sliding_window"] = true;
+    config["max_window_layers"] = 0;
+  }
   nlohmann::ordered_json scaling;  // null: none
   if (rope_scaling != RopeScaling::kNone)
     scaling = {{"rope_type", word(rope_scaling)}, {"factor", rope_factor}};
@@ -205,7 +215,8 @@ void LlamaSpec::read(job_words::Section& s, const Job& job, const std::string& b
   const auto there = job_words::read_from(
       s, base,
       {"layers", "heads", "key_value_heads", "head_width", "width", "feed_forward", "context",
-       "vocabulary", "norm_epsilon", "tied_embeddings", "window", "rope_theta", "rope_scaling"},
+       "vocabulary", "norm_epsilon", "tied_embeddings", "window", "query_key_value_bias",
+       "query_key_norm", "rope_theta", "rope_scaling"},
       *this);
   const bool trained = !from.empty(), fresh = !there;
   s.integer("layers", layers, 1, 1024, !trained);
@@ -221,6 +232,8 @@ void LlamaSpec::read(job_words::Section& s, const Job& job, const std::string& b
   s.number("norm_epsilon", norm_epsilon, 0, 1, /*above=*/true);
   s.boolean("tied_embeddings", tied_embeddings);
   s.integer("window", window, 0, kContextMax);
+  s.boolean("query_key_value_bias", query_key_value_bias);
+  s.boolean("query_key_norm", query_key_norm);
   s.number("rope_theta", rope_theta, 1, kThetaMax);
   s.choice("rope_scaling", rope_scaling, kScalings, false);
   const bool scaled = rope_scaling != RopeScaling::kNone;
@@ -251,6 +264,9 @@ void LlamaSpec::read(job_words::Section& s, const Job& job, const std::string& b
     return s.wrong("head_width", "head_width must be even, and times heads at most " +
                                      std::to_string(kWidthMax) + ", is " +
                                      std::to_string(head_width));
+  if (query_key_value_bias && query_key_norm)
+    return s.wrong("query_key_norm",
+                   "query_key_norm does not go with query_key_value_bias: no family has both");
   if (llama3 && rope_high_freq_factor <= rope_low_freq_factor)
     return s.wrong("rope_high_freq_factor",
                    "rope_high_freq_factor must be above rope_low_freq_factor (" +
@@ -270,6 +286,8 @@ void LlamaSpec::write(std::ostream& out) const {
       << "\nfeed_forward = " << feed_forward << "\ncontext = " << context
       << "\nvocabulary = " << vocabulary << "\nnorm_epsilon = " << number_text(norm_epsilon)
       << "\ntied_embeddings = " << (tied_embeddings ? "true" : "false") << "\nwindow = " << window
+      << "\nquery_key_value_bias = " << (query_key_value_bias ? "true" : "false")
+      << "\nquery_key_norm = " << (query_key_norm ? "true" : "false")
       << "\nrope_theta = " << number_text(rope_theta) << "\nrope_scaling = \"" << word(rope_scaling)
       << "\"\n";
   if (rope_scaling == RopeScaling::kNone) return;

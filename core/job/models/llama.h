@@ -1,6 +1,6 @@
 #pragma once
 // Llama, and the families that are built as it is: RMSNorm, rotary positions, grouped queries, SwiGLU. Mistral has a
-// window.
+// window, Qwen2 biases of queries, keys and values, Qwen3 norms of queries and keys.
 
 #include <optional>
 #include <string>
@@ -30,6 +30,8 @@ struct LlamaSpec {
 
   // Tokens that a token sees, itself included; 0: all before it.
   std::uint32_t window = 0;
+  // Biases of queries, keys and values; norms of each head's queries and keys, before they are turned. Not both.
+  bool query_key_value_bias = false, query_key_norm = false;
 
   // Rotary positions: pair i of a head turns by rope_theta^(-2i / head_width) a position. kLinear: that over
   // rope_factor. kLlama3: so for waves longer than rope_original_context / rope_low_freq_factor positions, not at all
@@ -50,7 +52,7 @@ struct LlamaSpec {
   void drop_idle();
   bool operator==(const LlamaSpec&) const = default;
 
-  static constexpr std::string_view kModelTypes[] = {"llama", "mistral"};
+  static constexpr std::string_view kModelTypes[] = {"llama", "mistral", "qwen2", "qwen3"};
   // from_weights.h. Errors of published(): kBadInput  another model_type, a member that is no such number, or a choice
   // that computes otherwise than Llama here does: another activation, other biases, a window of some layers, other rotary
   // positions.
