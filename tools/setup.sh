@@ -18,7 +18,7 @@ TEXT
 packages=(
   g++ cmake ninja-build ccache mold pkg-config python3 clang-format mypy
   libcaf-dev libcapnp-dev capnproto libzmq3-dev cppzmq-dev libsodium-dev libssl-dev libcurl4-openssl-dev
-  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev libdw-dev libpcre2-dev
+  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev libdw-dev libpcre2-dev libutf8proc-dev
   doctest-dev
 )
 # Debian's Boost packages exclude one another: whichever is there stays, and what else is needed of Boost is

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/text/composed.h"
 #include "core/text/utf8.h"
 
 namespace starling {
@@ -76,7 +77,11 @@ Encoder::Encoder(const Tokenizer& tokenizer, Marks marks)
 Result<> Encoder::encode(std::string_view text, std::vector<std::uint32_t>& tokens) {
   if (const auto at = not_utf8(text))
     return bad_input("is not UTF-8 at byte " + std::to_string(*at));
-  return take_out(tokenizer_.first_, text, tokens, [&](std::string_view between) {
+  return take_out(tokenizer_.first_, text, tokens, [&](std::string_view between) -> Result<> {
+    if (tokenizer_.composes()) {
+      STARLING_TRY(form, composed(between, composed_));
+      between = form;
+    }
     return take_out(tokenizer_.others_, between, tokens,
                     [&](std::string_view plain) { return encode_plain(plain, tokens); });
   });

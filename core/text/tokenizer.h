@@ -35,6 +35,8 @@ class Tokenizer {
   std::optional<std::uint32_t> find(std::string_view text) const;
   // The token that ends a document, by its usual names: <|endoftext|>, <|end_of_text|>, </s>.
   std::optional<std::uint32_t> end_of_document() const;
+  // Whether text is brought to NFC first, so that its tokens may stand for another form of it.
+  bool composes() const { return file_.composed; }
   // The bytes of tokens, each below vocabulary(): UTF-8 only where they end with a whole character.
   std::string decode(std::span<const std::uint32_t> tokens) const;
 
@@ -66,7 +68,7 @@ class Encoder {
   explicit Encoder(const Tokenizer& tokenizer, Marks marks = Marks::kText);
 
   // Appends the tokens of a text. Errors: kBadInput  not UTF-8, with the byte; or the expression takes
-  // too long.
+  // too long. kInternal  no memory.
   Result<> encode(std::string_view text, std::vector<std::uint32_t>& tokens);
 
  private:
@@ -91,6 +93,7 @@ class Encoder {
   const Tokenizer& tokenizer_;
   Pattern::Scan pieces_;
   const Marks marks_;
+  std::string composed_;  // of the text between added tokens
   // Pieces that were met before: most of a language is the same few thousand.
   std::unordered_map<std::string, std::vector<std::uint32_t>> known_;
   std::vector<Symbol> symbols_;

@@ -13,6 +13,7 @@
 
 #include "core/base/file_system.h"
 #include "core/base/json.h"
+#include "core/text/composed.h"
 #include "core/text/pattern.h"
 #include "core/text/utf8.h"
 
@@ -116,6 +117,13 @@ class Collector {
       if (entry.value(flag, false))
         return bad_input("added token " + shown(content) + " has " + flag +
                          ", which is not done here");
+    // `tokenizers` looks in composed text for its composed form.
+    std::string other_form;
+    if (file_.composed) {
+      STARLING_TRY(form, starling::composed(content, other_form));
+      if (form != content)
+        return bad_input("added token " + shown(content) + " is not in NFC, as text is here");
+    }
     const auto known = ids_.find(content);
     const std::uint32_t expected =
         known != ids_.end() ? known->second : static_cast<std::uint32_t>(file_.tokens.size());
@@ -261,10 +269,13 @@ Result<TokenizerFile> parse_tokenizer(std::string_view text) {
   STARLING_TRY(json, parse_json(text));
   if (!json.is_object() || !json.contains("model"))
     return bad_input("is no tokenizer.json, which has a \"model\"");
-  if (!is_null_or(json, "normalizer", Json()))
+  const bool composed = json.value("normalizer", Json()) == Json{{"type", "NFC"}};
+  if (!composed && !is_null_or(json, "normalizer", Json()))
     return bad_input(
-        "has a normalizer, which is not done here: tokens would be others than the model's");
+        "has a normalizer other than NFC, which is not done here: tokens would be others than the "
+        "model's");
   Collector collector;
+  collector.file().composed = composed;
   STARLING_TRY(split, split_of(json.value("pre_tokenizer", Json())));
   collector.file().split = std::move(split);
   STARLING_TRY(read_model(json["model"], collector));

@@ -31,7 +31,8 @@ struct TokenizerFile {
   std::vector<Added> added;         // tokens that are found as they stand, before all else
   std::string split;  // the expression that cuts text into pieces, which are merged apart
   bool whole_pieces =
-      false;  // a piece that is a token is that token, whatever the merges make of it
+      false;              // a piece that is a token is that token, whatever the merges make of it
+  bool composed = false;  // text is brought to NFC between added tokens that are looked for first
 };
 
 inline constexpr std::size_t kTokenizerBytesMax = 64u << 20;

@@ -128,7 +128,7 @@ void check_tokenizer(ByteView bytes) {
     Encoder encoder(tokenizer, marks);
     if (!encoder.encode(text, tokens)) continue;  // an expression that takes too long
     for (const std::uint32_t token : tokens) STARLING_CHECK(token < tokenizer.vocabulary());
-    STARLING_CHECK(tokenizer.decode(tokens) == text);
+    if (!tokenizer.composes()) STARLING_CHECK(tokenizer.decode(tokens) == text);
   }
 }
 

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import unicodedata
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
@@ -33,7 +33,7 @@ FIXED = ["Hello, world!", "I'm sure they'LL've gone 12345 times.", "  two  space
 # What tokenizers treat in ways of their own: contractions, kinds of white space, numbers, marks, scripts.
 PIECES = ["'s", "'S", "'ll", "'LL", "'RE", "'ſ", "’s", " ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2028",
           "\u200b", "\ufeff", "\u180e", "\u0085", "\x1c", "\x00", "\x0b", "1", "12", "123", "1234", "٣", "Ⅷ", "½", "²",
-          "é", "e\u0301", "ß", "Å", "日本", "語", "한국", "العربية", "हिन्दी", "😀", "👩‍👩‍👧", "🇩🇪", "\U000e0001",
+          "é", "e\u0301", "o\u0323\u0302", "\u1112\u1161\u11ab", "\u212b", "\u0344", "\u0958", "<\u0338", "ß", "Å", "日本", "語", "한국", "العربية", "हिन्दी", "😀", "👩‍👩‍👧", "🇩🇪", "\U000e0001",
           "<|endoftext|>", "<|end_of_text|>", "_", "__", "//", "/*", "#", "##", "...", "!!", "?!", "a", "The", " the",
           "don't", "I'm", "WE'VE", "x=", "\u0483", "\ud7ff", "\ue000"]
 
@@ -77,9 +77,11 @@ def splits(expression):
                                     pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def trained(cuts, size, marks, whole_pieces=False, old_merges=False):
+def trained(cuts, size, marks, whole_pieces=False, old_merges=False, normalizer=None):
     """A tokenizer.json of that many tokens, trained on what lies here."""
     tokenizer = Tokenizer(models.BPE())
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = cuts
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train(corpus()[0], trainers.BpeTrainer(vocab_size=size, special_tokens=marks, show_progress=False,
@@ -96,7 +98,7 @@ def kinds(sizes):
     return {
         "gpt2": trained(pre_tokenizers.ByteLevel(add_prefix_space=False), gpt2, ["<|endoftext|>"], old_merges=True),
         "llama3": trained(splits(LLAMA3), llama3, ["<|begin_of_text|>", "<|end_of_text|>"], whole_pieces=True),
-        "qwen2": trained(splits(QWEN2), qwen2, ["<|endoftext|>"]),
+        "qwen2": trained(splits(QWEN2), qwen2, ["<|endoftext|>"], normalizer=normalizers.NFC()),
         "o200k": trained(splits(O200K), o200k, ["<|endoftext|>"]),
     }
 

@@ -168,7 +168,15 @@ TEST_CASE("tokenizer: files that are refused, and what is said") {
     return error(json);
   };
   using Json = nlohmann::json;
-  CHECK(has(changed([](Json& j) { j["normalizer"] = {{"type", "NFC"}}; }), "has a normalizer"));
+  CHECK(changed([](Json& j) { j["normalizer"] = {{"type", "NFC"}}; }) == "no error");
+  CHECK(has(changed([](Json& j) {
+              j["normalizer"] = {{"type", "NFKC"}};
+            }),
+            "has a normalizer other"));
+  CHECK(has(changed([](Json& j) {
+              j["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json::array()}};
+            }),
+            "has a normalizer other"));
   CHECK(has(changed([](Json& j) { j["model"]["type"] = "Unigram"; }), "no BPE"));
   CHECK(has(changed([](Json& j) { j["model"]["byte_fallback"] = true; }), "byte_fallback"));
   CHECK(has(changed([](Json& j) { j["model"]["dropout"] = 0.1; }), "dropout"));

@@ -12,6 +12,7 @@ find_package(spdlog REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
 find_package(OpenSSL 3.0 REQUIRED)
 find_package(CURL 7.85 REQUIRED)  # its headers: core/formats/s3 opens the library at run time

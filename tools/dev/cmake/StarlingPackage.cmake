@@ -81,7 +81,7 @@ Headers, static libraries and the CMake package Starling, with which a
 program brings models, data and optimizers of its own, or runs the actors
 themselves.")
 set(CPACK_DEBIAN_LIBSTARLING-DEV_PACKAGE_DEPENDS
-  "libcaf-dev, capnproto, libcapnp-dev, libzmq3-dev, cppzmq-dev, libsodium-dev, libssl-dev, libcurl4-openssl-dev, libxxhash-dev, libpcre2-dev, libspdlog-dev, libtomlplusplus-dev, libcli11-dev, nlohmann-json3-dev, libfmt-dev, libboost-dev, pkg-config")
+  "libcaf-dev, capnproto, libcapnp-dev, libzmq3-dev, cppzmq-dev, libsodium-dev, libssl-dev, libcurl4-openssl-dev, libxxhash-dev, libpcre2-dev, libutf8proc-dev, libspdlog-dev, libtomlplusplus-dev, libcli11-dev, nlohmann-json3-dev, libfmt-dev, libboost-dev, pkg-config")
 include(CPack)
 
 add_custom_target(deb
