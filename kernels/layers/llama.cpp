@@ -39,26 +39,39 @@ float frequency(const LlamaSpec& spec, std::size_t pair) {
 
 }  // namespace
 
-Rotary::Rotary(const LlamaSpec& spec) : pairs_(spec.head_width / 2) {
-  std::vector<float> frequencies(pairs_);
-  for (std::size_t i = 0; i < pairs_; ++i) frequencies[i] = frequency(spec, i);
-  cosines_.reserve(spec.context * pairs_);
-  sines_.reserve(spec.context * pairs_);
-  for (std::size_t position = 0; position < spec.context; ++position)
-    for (const float each : frequencies) {
-      const float angle = static_cast<float>(position) * each;
-      const double turns = static_cast<double>(angle) / kTurn;
-      double cosine = 0, sine = 0;
-      portable_cos_sin(turns - std::floor(turns), cosine, sine);
-      cosines_.push_back(static_cast<float>(cosine));
-      sines_.push_back(static_cast<float>(sine));
-    }
+Rotary::Rotary(const LlamaSpec& spec)
+    : spec_(spec),
+      pairs_(spec.head_width / 2),
+      angles_((spec.context + kPositions - 1) / kPositions) {}
+
+const Rotary::Angles& Rotary::angles_of(std::size_t position) const {
+  const std::size_t block = position / kPositions;
+  Angles& angles = angles_[block];
+  std::call_once(angles.made, [&] {
+    std::vector<float> frequencies(pairs_);
+    for (std::size_t i = 0; i < pairs_; ++i) frequencies[i] = frequency(spec_, i);
+    angles.cosines.reserve(kPositions * pairs_);
+    angles.sines.reserve(kPositions * pairs_);
+    for (std::size_t i = 0; i < kPositions; ++i)
+      for (const float each : frequencies) {
+        const float angle = static_cast<float>(block * kPositions + i) * each;
+        const double turns = static_cast<double>(angle) / kTurn;
+        double cosine = 0, sine = 0;
+        portable_cos_sin(turns - std::floor(turns), cosine, sine);
+        angles.cosines.push_back(static_cast<float>(cosine));
+        angles.sines.push_back(static_cast<float>(sine));
+      }
+  });
+  return angles;
 }
 
 void Rotary::turn(const KernelTable& kernels, std::size_t position, std::size_t heads, bool back,
                   float* row) const {
+  const Angles& angles = angles_of(position);
+  const std::size_t at = position % kPositions * pairs_;
   for (std::size_t h = 0; h < heads; ++h)
-    kernels.rotate(pairs_, cosines(position), sines(position), back, row + h * 2 * pairs_);
+    kernels.rotate(pairs_, angles.cosines.data() + at, angles.sines.data() + at, back,
+                   row + h * 2 * pairs_);
 }
 
 struct LlamaAttention::Saved {

@@ -2,6 +2,7 @@
 // These are the blocks of Llama. x is [rows, width], rows = sequences * context.
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -14,20 +15,27 @@ namespace starling::kernels {
 
 inline constexpr double kLlamaDeviation = 0.02;  // of first weights
 
-// The angles of rotary positions, the same bits on every machine.
+// The angles of rotary positions, the same bits on every machine; made once they are asked for, as a context may be far
+// longer than any text. Threads: any.
 class Rotary {
  public:
   explicit Rotary(const LlamaSpec& spec);
-  // The cosines and sines of a position, [head_width / 2] each.
-  const float* cosines(std::size_t position) const { return cosines_.data() + position * pairs_; }
-  const float* sines(std::size_t position) const { return sines_.data() + position * pairs_; }
   // Turns the heads of a row at a position, which lie one after the other.
   void turn(const KernelTable& kernels, std::size_t position, std::size_t heads, bool back,
             float* row) const;
 
  private:
+  // Of kPositions positions, [kPositions, pairs_].
+  struct Angles {
+    std::once_flag made;
+    std::vector<float> cosines, sines;
+  };
+  static constexpr std::size_t kPositions = 64;
+  const Angles& angles_of(std::size_t position) const;
+
+  LlamaSpec spec_;
   std::size_t pairs_;
-  std::vector<float> cosines_, sines_;  // [context, pairs_]
+  mutable std::vector<Angles> angles_;  // each guarded by its flag
 };
 
 // x + o_proj(attention(turned q_proj(n), turned k_proj(n), v_proj(n))), n = input_layernorm(x). With norms of them,

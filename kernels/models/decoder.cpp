@@ -172,6 +172,9 @@ Transformer describe(const LlamaSpec& spec, const Tensors& tensor) {
   return made;
 }
 
+// Rows of a long text that are computed together: their scores are as many times the text.
+constexpr std::size_t kRowsAtOnce = 256;
+
 class TransformerDecoder : public Decoder {
  public:
   TransformerDecoder(Transformer model, const KernelTable& kernels)
@@ -187,19 +190,13 @@ class TransformerDecoder : public Decoder {
 
   std::span<const float> append(std::span<const std::uint32_t> tokens) override {
     STARLING_CHECK(!tokens.empty() && tokens.size() <= model_.context - size_);
-    const std::size_t n = tokens.size(), c = model_.width;
-    make_room(n);
-    for (std::size_t i = 0; i < n; ++i) {
-      STARLING_CHECK(tokens[i] < model_.vocabulary);
-      const float* const token = model_.tokens + tokens[i] * c;
-      if (model_.positions != nullptr)
-        kernels_.sum(c, token, model_.positions + (size_ + i) * c, x_.data() + i * c);
-      else
-        std::copy_n(token, c, x_.data() + i * c);
+    const std::size_t c = model_.width;
+    std::size_t rows = 0;
+    for (; !tokens.empty(); tokens = tokens.subspan(rows)) {
+      rows = std::min(tokens.size(), kRowsAtOnce);
+      pass(tokens.first(rows));
     }
-    for (Block& block : model_.blocks) pass(block, n);
-    size_ += static_cast<std::uint32_t>(n);
-    norm(model_.last, 1, x_.data() + (n - 1) * c);
+    norm(model_.last, 1, x_.data() + (rows - 1) * c);
     row_times_transposed(c, model_.vocabulary, normed_.data(), model_.head, logits_.data());
     return logits_;
   }
@@ -274,6 +271,22 @@ class TransformerDecoder : public Decoder {
     g.bias = product.bias;
     g.add = add, g.ldadd = add ? g.ldc : 0;
     multiply(g);
+  }
+
+  // The tokens' rows go through all blocks, and stay in x_.
+  void pass(std::span<const std::uint32_t> tokens) {
+    const std::size_t n = tokens.size(), c = model_.width;
+    make_room(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      STARLING_CHECK(tokens[i] < model_.vocabulary);
+      const float* const token = model_.tokens + tokens[i] * c;
+      if (model_.positions != nullptr)
+        kernels_.sum(c, token, model_.positions + (size_ + i) * c, x_.data() + i * c);
+      else
+        std::copy_n(token, c, x_.data() + i * c);
+    }
+    for (Block& block : model_.blocks) pass(block, n);
+    size_ += static_cast<std::uint32_t>(n);
   }
 
   // The rows of x_ go through a block; their keys and values are kept behind those before.

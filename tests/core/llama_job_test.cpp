@@ -114,7 +114,7 @@ TEST_CASE("llama: a model that there cannot be is refused with the key") {
       has(error("key_value_heads = 8\n"), "heads must be a multiple of key_value_heads (8), is 4"));
   CHECK(has(error("head_width = 7\n"), "head_width must be even"));
   CHECK(has(error("head_width = 65536\n"), "head_width must be even, and times heads at most"));
-  CHECK(has(error("norm_epsilon = 0\n"), "norm_epsilon must be a number above 0"));
+  CHECK(has(error("norm_epsilon = 0\n"), "norm_epsilon must be a number from 1e-12"));
   CHECK(has(error("rope_theta = 0.5\n"), "rope_theta must be a number from 1"));
   CHECK(has(error("rope_scaling = \"yarn\"\n"), "one of \"none\", \"linear\", \"llama3\""));
   CHECK(has(error("window = -1\n"), "window must be an integer from 0"));
@@ -200,7 +200,11 @@ TEST_CASE("llama: Mistral, Qwen2 and Qwen3 are a window, biases and norms") {
     json["layer_types"] = types;
     return json;
   };
-  CHECK(spec("llama", {{"sliding_window", 16}}).window == 0);  // which transformers leaves out, too
+  // Which transformers leaves out of a pass, and not of what it generates.
+  CHECK(has(error("llama", {{"sliding_window", 16}}), "its sliding_window is 16, expected null"));
+  CHECK(has(error("llama", {{"layer_types", {"sliding_attention"}}}), "its layer_types are"));
+  CHECK(has(error("mistral", {{"sliding_window", 16}, {"layer_types", {"full_attention"}}}),
+            "its layer_types are [\"full_attention\"], expected \"sliding_attention\""));
   CHECK(spec("mistral", {{"sliding_window", 16}}).window == 16);
   CHECK(spec("mistral", {{"sliding_window", nullptr}}).window == 0);
   CHECK(spec("qwen2", {}).query_key_value_bias);
@@ -214,10 +218,11 @@ TEST_CASE("llama: Mistral, Qwen2 and Qwen3 are a window, biases and norms") {
   from_first["max_window_layers"] = 0;
   CHECK(spec("qwen2", from_first).window == 16);
   from_first["max_window_layers"] = 1;
-  CHECK(has(error("qwen2", from_first), "some of its layers have a sliding window"));
+  CHECK(has(error("qwen2", from_first), "its max_window_layers is 1, expected 0 or all layers"));
   CHECK(has(error("qwen3", with_types({"sliding_attention", "full_attention"})),
-            "some of its layers have a sliding window"));
-  CHECK(has(error("qwen3", with_types({"linear_attention", "linear_attention"})), "some of its"));
+            "its layer_types are [\"sliding_attention\""));
+  CHECK(has(error("qwen3", with_types({"linear_attention", "linear_attention"})),
+            "its layer_types are [\"linear_attention\""));
   CHECK(has(error("qwen3", {{"attention_bias", true}}), "attention_bias is true"));
   Json less = of("mistral", {});
   less.erase("num_key_value_heads");  // 8 in Mistral
@@ -263,6 +268,42 @@ TEST_CASE("llama: a config.json that computes otherwise is refused") {
               j["rope_scaling"] = {{"type", "llama3"}, {"factor", 2.0}};
             }),
             "its rope_scaling has no low_freq_factor"));
+  // What is said twice: transformers' versions take one or the other.
+  const auto twice = [](const Json& newer, const Json& older) {
+    return config_error([&](Json& j) {
+      j.erase("rope_theta");
+      j["rope_parameters"] = newer;
+      j["rope_scaling"] = older;
+    });
+  };
+  const Json plain{{"rope_type", "default"}, {"rope_theta", 500.0}};
+  const Json linear{{"rope_type", "linear"}, {"factor", 2.0}};
+  CHECK(has(twice(plain, linear), "and its rope_scaling {"));
+  CHECK(twice(linear, linear) == "no error");
+  CHECK(twice(plain, nullptr) == "no error");
+  CHECK(twice(Json::object(), linear) == "no error");
+  CHECK(has(config_error([&](Json& j) { j["rope_parameters"] = plain; }),
+            "its rope_theta is 500000.0, and 500.0 in its rope_parameters"));
+  CHECK(has(config_error([](Json& j) {
+              j["rope_scaling"] = {{"rope_type", "llama3"},
+                                   {"factor", 8.0},
+                                   {"low_freq_factor", 1.0},
+                                   {"high_freq_factor", 4.0},
+                                   {"original_max_position_embeddings", 32}};
+              j["original_max_position_embeddings"] = 1024;
+            }),
+            "its original_max_position_embeddings is 1024, and 32 in its rope_scaling"));
+  CHECK(has(config_error([](Json& j) { j["rope_theta"] = 0.5; }), "expected a number from 1.0"));
+  CHECK(has(config_error([](Json& j) {
+              j["rope_scaling"] = {{"type", "linear"}, {"factor", 1e-300}};
+            }),
+            "its factor is 1e-300"));
+  CHECK(has(config_error([](Json& j) { j["is_causal"] = false; }), "is_causal is false"));
+  CHECK(has(config_error([](Json& j) { j["attention_chunk_size"] = 8; }), "expected null"));
+  CHECK(has(config_error([](Json& j) {
+              j["per_layer_config"] = {{"0", {{"rms_norm_eps", 0.5}}}};
+            }),
+            "its per_layer_config is"));
   CHECK(has(config_error([](Json& j) { j["partial_rotary_factor"] = 0.5; }),
             "partial_rotary_factor is 0.5"));
   CHECK(has(config_error([](Json& j) {

@@ -139,6 +139,9 @@ TEST_CASE("pretrained: a config.json that computes otherwise than GPT-2 does her
   CHECK(has(error([](Json& j) { j["scale_attn_by_inverse_layer_idx"] = true; }), "scale_attn_by"));
   CHECK(has(error([](Json& j) { j["tie_word_embeddings"] = false; }), "tie_word_embeddings"));
   CHECK(has(error([](Json& j) { j["n_inner"] = 12; }), "n_inner is 12"));
+  CHECK(has(error([](Json& j) { j["is_causal"] = false; }), "is_causal is false"));
+  CHECK(has(error([](Json& j) { j["sliding_window"] = 8; }), "sliding_window is 8"));
+  CHECK(has(error([](Json& j) { j["attention_chunk_size"] = 8; }), "attention_chunk_size is 8"));
   CHECK(has(error([](Json& j) { j["n_layer"] = 0; }), "n_layer is 0, expected 1 to 1024"));
   CHECK(has(error([](Json& j) { j["n_embd"] = "12"; }), "n_embd is \"12\""));
   CHECK(has(error([](Json& j) { j["vocab_size"] = -1; }), "vocab_size is -1"));

@@ -209,6 +209,20 @@ def a_mistral_and_a_qwen_write_what_transformers_writes(folder):
             inner, random_llama(max_position_embeddings=256, hidden_size=64, initializer_range=0.2, **more))
 
 
+def a_prompt_may_fill_the_context(folder):
+    for family, made in FAMILIES.items():
+        net = made(initializer_range=0.3).eval()
+        base = os.path.join(folder, family)
+        net.save_pretrained(base)
+        for length in (CONTEXT - 1, CONTEXT):
+            prompt = "".join(chr(97 + i * i % 26) for i in range(length))
+            with torch.no_grad():
+                wanted = net(torch.tensor([list(prompt.encode())])).logits[0, -1].argmax().item()
+            done = subprocess.run([STARLING, "generate", base, "--prompt", prompt, "--temperature", "0", "--tokens", "1", "--ids"],
+                                  capture_output=True, text=True)
+            assert done.returncode == 0 and int(done.stdout) == wanted, f"{family}, {length}: {done.stdout} {wanted}"
+
+
 def what_is_no_weights_file_is_one_line(folder):
     net = random_gpt2()
     base = os.path.join(folder, "base")
@@ -224,5 +238,5 @@ def what_is_no_weights_file_is_one_line(folder):
 if __name__ == "__main__":
     sys.exit(run(a_gpt_is_trained_as_torch_trains_it, a_llama_is_trained_as_torch_trains_it,
                  a_gpt_writes_what_transformers_writes, a_llama_writes_what_transformers_writes,
-                 a_mistral_and_a_qwen_write_what_transformers_writes,
+                 a_mistral_and_a_qwen_write_what_transformers_writes, a_prompt_may_fill_the_context,
                  what_is_no_weights_file_is_one_line))

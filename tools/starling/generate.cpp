@@ -139,7 +139,7 @@ Result<std::string> prompt_of(const GenerateCommand& command) {
 
 // The last tokens that the model can look at, with room for further ones: half of its context once that is full.
 std::span<const std::uint32_t> seen(std::span<const std::uint32_t> all, std::uint32_t context) {
-  if (all.size() < context) return all;
+  if (all.size() <= context) return all;
   return all.last(std::max<std::size_t>(1, context / 2));
 }
 

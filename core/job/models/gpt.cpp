@@ -16,7 +16,9 @@ Result<GptSpec> GptSpec::published(const PublishedConfig& config) {
   for (const auto& [key, value] : usual) {
     STARLING_TRY(config.usual(key, value));
   }
-  STARLING_TRY(config.plain_numbers());
+  STARLING_TRY(config.plain());
+  STARLING_TRY(config.usual("sliding_window", nullptr));
+  STARLING_TRY(config.layers_are("full_attention"));
   GptSpec made{.layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257};
   STARLING_TRY(config.number("n_layer", "num_hidden_layers", made.layers, 1, 1024));
   STARLING_TRY(config.number("n_head", "num_attention_heads", made.heads, 1, 1024));

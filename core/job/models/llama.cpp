@@ -14,7 +14,8 @@ using job_words::number_text;
 
 constexpr std::uint32_t kHeadsMax = 1024, kWidthMax = 65536, kContextMax = 65536,
                         kVocabularyMax = 1 << 20;
-constexpr double kThetaMax = 1e12, kFactorMax = 1e6;
+constexpr double kThetaMin = 1, kThetaMax = 1e12, kFactorMin = 1, kFactorMax = 1e6,
+                 kFrequencyMin = 1e-6, kEpsilonMin = 1e-12;
 
 constexpr Choice kScalings[] = {{"none", static_cast<int>(RopeScaling::kNone)},
                                 {"linear", static_cast<int>(RopeScaling::kLinear)},
@@ -24,15 +25,32 @@ std::string word(RopeScaling scaling) {
   return std::string(job_words::word_of(kScalings, static_cast<int>(scaling)));
 }
 
-// What a config.json says of rotary positions: in rope_parameters, or rope_theta and rope_scaling of older ones.
+// What a config.json says of rotary positions: in rope_parameters, or rope_theta and rope_scaling of older ones. Where
+// two say it, transformers' versions take one or the other, so they have to be the same.
 Result<> read_rope(const PublishedConfig& config, LlamaSpec& made) {
-  STARLING_TRY(config.real("rope_theta", made.rope_theta, kThetaMax));
+  const auto theta = [&](const PublishedConfig& of) {
+    return of.real("rope_theta", made.rope_theta, kThetaMin, kThetaMax);
+  };
+  STARLING_TRY(theta(config));
   STARLING_TRY(config.usual("partial_rotary_factor", 1.0));
-  const bool newer = config.member("rope_parameters") != nullptr;
-  if (!newer && config.member("rope_scaling") == nullptr) return ok();
+  const auto said = [&](const char* key) {
+    const auto* const member = config.member(key);
+    return member != nullptr && member->is_object() && member->empty() ? nullptr : member;
+  };
+  const auto *const newer = said("rope_parameters"), *const older = said("rope_scaling");
+  if (newer == nullptr && older == nullptr) return ok();
+  if (newer != nullptr && older != nullptr && *newer != *older)
+    return bad_input("its rope_parameters are " + shown_json(*newer) + " and its rope_scaling " +
+                     shown_json(*older) + ", which mean the same");
   const char* const key = newer ? "rope_parameters" : "rope_scaling";
   STARLING_TRY(rope, config.object(key));
-  STARLING_TRY(rope.real("rope_theta", made.rope_theta, kThetaMax));
+  for (const char* const twice : {"rope_theta", "original_max_position_embeddings"}) {
+    const auto *const inner = rope.member(twice), *const outer = config.member(twice);
+    if (inner != nullptr && outer != nullptr && *inner != *outer)
+      return bad_input("its " + std::string(twice) + " is " + shown_json(*outer) + ", and " +
+                       shown_json(*inner) + " in its " + key);
+  }
+  STARLING_TRY(theta(rope));
   STARLING_TRY(rope.usual("partial_rotary_factor", 1.0));
   const auto* type = rope.member("rope_type");
   if (type == nullptr) type = rope.member("type");
@@ -47,10 +65,11 @@ Result<> read_rope(const PublishedConfig& config, LlamaSpec& made) {
       return bad_input("its " + std::string(key) + " has no " + needed);
     if (made.rope_scaling == RopeScaling::kLinear) break;
   }
-  STARLING_TRY(rope.real("factor", made.rope_factor, kFactorMax));
+  STARLING_TRY(rope.real("factor", made.rope_factor, kFactorMin, kFactorMax));
   if (made.rope_scaling == RopeScaling::kLinear) return ok();
-  STARLING_TRY(rope.real("low_freq_factor", made.rope_low_freq_factor, kFactorMax));
-  STARLING_TRY(rope.real("high_freq_factor", made.rope_high_freq_factor, kFactorMax));
+  STARLING_TRY(rope.real("low_freq_factor", made.rope_low_freq_factor, kFrequencyMin, kFactorMax));
+  STARLING_TRY(
+      rope.real("high_freq_factor", made.rope_high_freq_factor, kFrequencyMin, kFactorMax));
   STARLING_TRY(rope.number("original_max_position_embeddings", nullptr, made.rope_original_context,
                            1, 1 << 24));
   if (made.rope_high_freq_factor <= made.rope_low_freq_factor)
@@ -70,33 +89,33 @@ Result<> check_whole(const PublishedConfig& config) {
   return ok();
 }
 
-// The window of all layers; one of some layers is refused.
+// The window of all layers; one of some layers is refused. Models that have none leave its size out of what they
+// compute, and not of what they generate.
 Result<> read_window(const PublishedConfig& config, LlamaSpec& made) {
-  if (config.model_type() == "llama") return ok();  // which has none, whatever it says
+  if (config.model_type() == "llama") {
+    STARLING_TRY(config.usual("sliding_window", nullptr));
+    return config.layers_are("full_attention");
+  }
   std::uint32_t window = 0;
   STARLING_TRY(config.number("sliding_window", nullptr, window, 1, 1 << 24));
   bool used = config.model_type() == "mistral";
   if (!used) {
     STARLING_TRY(config.flag("use_sliding_window", used));
   }
-  if (!used || window == 0) return ok();
+  if (!used || window == 0) return config.layers_are("full_attention");
   made.window = std::min(window, kContextMax);
-  if (config.model_type() == "mistral") return ok();
+  if (config.model_type() == "mistral" || config.member("layer_types") != nullptr) {
+    if (config.layers_are("sliding_attention")) return ok();
+    if (config.model_type() == "mistral") return config.layers_are("sliding_attention");
+    made.window = 0;
+    return config.layers_are("full_attention");
+  }
   std::uint32_t whole = 28;  // layers before the first with a window
   STARLING_TRY(config.number("max_window_layers", nullptr, whole, 0, 1 << 24));
-  bool all = whole == 0, none = whole >= made.layers;
-  if (const auto* const types = config.member("layer_types")) {
-    const auto each = [&](const char* type) {
-      return types->is_array() &&
-             std::ranges::all_of(*types, [&](const auto& t) { return t == type; });
-    };
-    all = each("sliding_attention"), none = each("full_attention");
-  }
-  if (none) made.window = 0;
-  if (all || none) return ok();
-  return bad_input(
-      "some of its layers have a sliding window and others have none, expected all or "
-      "none");
+  if (whole >= made.layers) made.window = 0;
+  if (whole == 0 || whole >= made.layers) return ok();
+  return bad_input("its max_window_layers is " + std::to_string(whole) +
+                   ", expected 0 or all layers: some would have a window, and others none");
 }
 
 }  // namespace
@@ -107,7 +126,7 @@ Result<LlamaSpec> LlamaSpec::published(const PublishedConfig& config) {
   for (const auto& [key, value] : usual) {
     STARLING_TRY(config.usual(key, value));
   }
-  STARLING_TRY(config.plain_numbers());
+  STARLING_TRY(config.plain());
   LlamaSpec made{.layers = 32,
                  .heads = 32,
                  .width = 4096,
@@ -132,11 +151,9 @@ Result<LlamaSpec> LlamaSpec::published(const PublishedConfig& config) {
   STARLING_TRY(config.number("max_position_embeddings", nullptr, made.context, 1, 1 << 24));
   made.context = std::min(made.context, kContextMax);
   STARLING_TRY(config.number("vocab_size", nullptr, made.vocabulary, 2, kVocabularyMax));
-  STARLING_TRY(config.real("rms_norm_eps", made.norm_epsilon, 1));
+  STARLING_TRY(config.real("rms_norm_eps", made.norm_epsilon, kEpsilonMin, 1));
   STARLING_TRY(config.flag("tie_word_embeddings", made.tied_embeddings));
   STARLING_TRY(read_rope(config, made));
-  if (made.rope_theta < 1)
-    return bad_input("its rope_theta is " + number_text(made.rope_theta) + ", expected 1 or more");
   STARLING_TRY(read_window(config, made));
   return made;
 }
@@ -229,22 +246,23 @@ void LlamaSpec::read(job_words::Section& s, const Job& job, const std::string& b
   s.integer("key_value_heads", key_value_heads, 1, kHeadsMax);
   if (fresh) head_width = heads > 0 ? width / heads : 0;
   s.integer("head_width", head_width, 1, kWidthMax);
-  s.number("norm_epsilon", norm_epsilon, 0, 1, /*above=*/true);
+  s.number("norm_epsilon", norm_epsilon, kEpsilonMin, 1);
   s.boolean("tied_embeddings", tied_embeddings);
   s.integer("window", window, 0, kContextMax);
   s.boolean("query_key_value_bias", query_key_value_bias);
   s.boolean("query_key_norm", query_key_norm);
-  s.number("rope_theta", rope_theta, 1, kThetaMax);
+  s.number("rope_theta", rope_theta, kThetaMin, kThetaMax);
   s.choice("rope_scaling", rope_scaling, kScalings, false);
   const bool scaled = rope_scaling != RopeScaling::kNone;
   const bool llama3 = rope_scaling == RopeScaling::kLlama3;
   if (scaled)
-    s.number("rope_factor", rope_factor, 0, kFactorMax, /*above=*/true, /*required=*/fresh);
+    s.number("rope_factor", rope_factor, kFactorMin, kFactorMax, /*above=*/false, fresh);
   else
     s.refuse({"rope_factor"}, "to rope_scaling \"none\"");
   if (llama3) {
-    s.number("rope_low_freq_factor", rope_low_freq_factor, 0, kFactorMax, true, fresh);
-    s.number("rope_high_freq_factor", rope_high_freq_factor, 0, kFactorMax, true, fresh);
+    s.number("rope_low_freq_factor", rope_low_freq_factor, kFrequencyMin, kFactorMax, false, fresh);
+    s.number("rope_high_freq_factor", rope_high_freq_factor, kFrequencyMin, kFactorMax, false,
+             fresh);
     s.integer("rope_original_context", rope_original_context, 1, 1 << 24, fresh);
   } else {
     s.refuse({"rope_low_freq_factor", "rope_high_freq_factor", "rope_original_context"},

@@ -1,5 +1,6 @@
 #include "core/job/models/published_config.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -97,12 +98,13 @@ Result<> PublishedConfig::number(const char* key, const char* alias, std::uint32
   return ok();
 }
 
-Result<> PublishedConfig::real(const char* key, double& value, double most) const {
+Result<> PublishedConfig::real(const char* key, double& value, double least, double most) const {
   const auto* const there = member(key);
   if (there == nullptr) return ok();
-  if (!there->is_number() || !(there->get<double>() > 0) || !(there->get<double>() <= most))
+  if (!there->is_number() || !(there->get<double>() >= least) || !(there->get<double>() <= most))
     return bad_input("its " + std::string(key) + " is " + shown_json(*there) +
-                     ", expected a number above 0, at most " + job_words::number_text(most));
+                     ", expected a number from " + job_words::number_text(least) + " to " +
+                     job_words::number_text(most));
   value = there->get<double>();
   return ok();
 }
@@ -124,9 +126,23 @@ Result<> PublishedConfig::usual(const char* key, const nlohmann::json& value) co
                    shown_json(value));
 }
 
-Result<> PublishedConfig::plain_numbers() const {
-  if (member("quantization_config") == nullptr) return ok();
-  return bad_input("it has a quantization_config: its weights are no plain numbers");
+Result<> PublishedConfig::plain() const {
+  if (member("quantization_config") != nullptr)
+    return bad_input("it has a quantization_config: its weights are no plain numbers");
+  STARLING_TRY(usual("is_causal", true));
+  for (const char* const key : {"attention_chunk_size", "per_layer_config", "text_config"}) {
+    STARLING_TRY(usual(key, nullptr));
+  }
+  return ok();
+}
+
+Result<> PublishedConfig::layers_are(const char* type) const {
+  const auto* const types = member("layer_types");
+  if (types == nullptr) return ok();
+  const auto is_other = [&](const auto& each) { return each != type; };
+  if (types->is_array() && std::ranges::none_of(*types, is_other)) return ok();
+  return bad_input("its layer_types are " + shown_json(*types) + ", expected \"" + type +
+                   "\" of all layers");
 }
 
 }  // namespace starling

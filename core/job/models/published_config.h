@@ -29,13 +29,16 @@ class PublishedConfig {
   // Leaves `value` as it is where neither is there. Errors: the two differ, or it is no such number.
   Result<> number(const char* key, const char* alias, std::uint32_t& value, std::uint32_t least,
                   std::uint32_t most) const;
-  // The same of a number above 0 with a fraction, at most `most`.
-  Result<> real(const char* key, double& value, double most) const;
+  // The same of a number with a fraction.
+  Result<> real(const char* key, double& value, double least, double most) const;
   Result<> flag(const char* key, bool& value) const;
   // Whether a member that is there has the value that is computed here. Errors: it has another one.
   Result<> usual(const char* key, const nlohmann::json& value) const;
-  // Errors: it has a quantization_config.
-  Result<> plain_numbers() const;
+  // Errors: a choice that no family here computes: quantised weights, attention that is not causal or cut into
+  // chunks, layers with fields of their own, a text model within another.
+  Result<> plain() const;
+  // Whether all its layer_types, where there are some, are this one. Errors: some are others.
+  Result<> layers_are(const char* type) const;
   // The member, or null: none, or it is null itself.
   const nlohmann::json* member(const char* key) const;
   // The object that is a member, as a config of its own. Errors: no object.
