@@ -20,9 +20,10 @@ struct GenerateCommand {
   std::uint32_t tokens = 200;
   std::uint32_t samples = 1;
   SamplingRule rule{.temperature = 0.8};
-  std::vector<std::string> stop;  // texts; what is written ends before the first of them
-  bool past_end = false;          // a token for the end of a document ends nothing
-  bool ids = false;               // the tokens as numbers
+  std::vector<std::string> stop;       // texts; what is written ends before the first of them
+  bool past_end = false;               // a token for the end of a document ends nothing
+  bool ids = false;                    // the tokens as numbers
+  std::optional<std::uint16_t> serve;  // a port: answers requests instead
   std::string isa = "auto";
 };
 

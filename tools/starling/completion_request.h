@@ -1,0 +1,26 @@
+#pragma once
+// What a client of OpenAI's completions asks for.
+
+#include <string>
+#include <string_view>
+
+#include "core/base/result.h"
+#include "tools/starling/text_writer.h"
+
+namespace starling::tools {
+
+struct CompletionRequest {
+  std::string prompt;
+  Writing writing;
+  bool stream = false;
+  bool usage_at_end = false;  // of a stream
+  bool echo = false;          // the prompt stands before what is written
+};
+
+// `name`: of the only model. `rule`: of a request that says nothing; temperature is 1 and max_tokens 16 then, as
+// OpenAI has them. Members that are null are as if they were not there.
+// Errors: kBadInput  no such object, or one that asks for what is not done here; the text names the member.
+Result<CompletionRequest> parse_completion(std::string_view json, const std::string& name,
+                                           const SamplingRule& rule);
+
+}  // namespace starling::tools

@@ -1,0 +1,282 @@
+#include "tools/starling/completion_server.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+#include <cerrno>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "core/observe/metrics.h"
+#include "tools/starling/completion_request.h"
+
+namespace starling::tools {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using Reply = nlohmann::ordered_json;
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{
+    10};  // for a request, and for a part of its answer to be taken
+constexpr std::chrono::milliseconds kLook{100};  // between two looks whether it is to end
+constexpr std::uint32_t kHeaderBytesMax = 16 * 1024;
+constexpr std::uint64_t kBodyBytesMax = 16u << 20;
+constexpr int kConnectionsMax = 16;
+
+// Bytes of a model need not be UTF-8 where a text ends: U+FFFD stands there.
+std::string text_of(const Reply& json) {
+  return json.dump(-1, ' ', false, Reply::error_handler_t::replace);
+}
+
+std::string plain(beast::string_view view) {
+  return {view.data(), view.size()};
+}
+
+bool is_this_machine(std::string host) {
+  const auto colon = host.rfind(':');
+  if (colon != host.npos && host.find(']', colon) == host.npos) host.resize(colon);
+  return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
+}
+
+}  // namespace
+
+struct CompletionServer::Impl {
+  Impl(std::string called, const SamplingRule& usual, TextWriter& by)
+      : name(std::move(called)), rule(usual), writer(by) {}
+
+  struct Connection;
+  void accept();
+
+  const std::string name;
+  const SamplingRule rule;
+  TextWriter& writer;
+  std::function<int()> ended;
+  int signal = 0;  // what `ended` gave
+  std::uint64_t requests = 0;
+  int open = 0;  // connections; before `io`, whose end ends them
+  asio::io_context io{1};
+  asio::ip::tcp::acceptor acceptor{io};
+  asio::steady_timer pause{io};
+};
+
+// One request and its answer. It owns itself by what is under way.
+struct CompletionServer::Impl::Connection : std::enable_shared_from_this<Connection> {
+  Connection(asio::ip::tcp::socket socket, Impl& of) : stream(std::move(socket)), server(of) {
+    ++server.open;
+  }
+  ~Connection() { --server.open; }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void begin() {
+    parser.header_limit(kHeaderBytesMax);
+    parser.body_limit(kBodyBytesMax);
+    stream.expires_after(kPatience);
+    http::async_read(stream, buffer, parser,
+                     [self = shared_from_this()](error_code error, std::size_t) {
+                       if (error == http::error::body_limit || error == http::error::header_limit)
+                         self->refuse(413, "a request has at most 16 MiB");
+                       else if (!error)
+                         self->answer();
+                     });
+  }
+
+  // Whether all of it was taken. The client that does not read is given up, and so is all once the command ends.
+  bool send(std::string_view bytes) {
+    const int descriptor = stream.socket().native_handle();
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (!bytes.empty()) {
+      const auto sent = ::send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent > 0) {
+        bytes.remove_prefix(static_cast<std::size_t>(sent));
+        continue;
+      }
+      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return false;
+      pollfd wanted{descriptor, POLLOUT, 0};
+      ::poll(&wanted, 1, static_cast<int>(kLook.count()));
+      if (is_over() || std::chrono::steady_clock::now() > until) return false;
+    }
+    return true;
+  }
+  bool is_over() {
+    if (server.signal == 0) server.signal = server.ended();
+    return server.signal != 0;
+  }
+  bool is_gone() {
+    char byte = 0;
+    const auto got = ::recv(stream.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  }
+
+  void reply(int status, const std::string& type, const std::string& body) {
+    http::response<http::empty_body> response{static_cast<http::status>(status), 11};
+    response.set(http::field::content_type, type);
+    if (status == 405) response.set(http::field::allow, "GET, HEAD, POST");
+    response.keep_alive(false);
+    response.content_length(body.size());
+    std::ostringstream head;
+    head << response;
+    send(head.str() + (parser.get().method() == http::verb::head ? "" : body));
+  }
+  void refuse(int status, const std::string& why) {
+    reply(status, "application/json",
+          text_of({{"error",
+                    {{"message", why},
+                     {"type", "invalid_request_error"},
+                     {"param", nullptr},
+                     {"code", nullptr}}}}) +
+              "\n");
+  }
+
+  void answer() {
+    const auto& request = parser.get();
+    const std::string target = plain(request.target());
+    const bool asks = request.method() == http::verb::get || request.method() == http::verb::head;
+    if (!is_this_machine(plain(request[http::field::host])))
+      return refuse(403, "Host must be 127.0.0.1 or localhost");
+    if (target == "/v1/models") {
+      if (!asks) return refuse(405, "/v1/models is read with GET");
+      const Reply model{{"id", server.name}, {"object", "model"}, {"owned_by", "starling"}};
+      return reply(200, "application/json",
+                   text_of({{"object", "list"}, {"data", Reply::array({model})}}) + "\n");
+    }
+    if (target != "/v1/completions")
+      return refuse(404,
+                    "completions are at POST /v1/completions, the model's name at GET /v1/models");
+    if (request.method() != http::verb::post)
+      return refuse(405, "/v1/completions is asked with POST");
+    if (!plain(request[http::field::content_type]).starts_with("application/json"))
+      return refuse(415, "Content-Type must be application/json");
+    complete(request.body());
+  }
+
+  Reply completion(const std::string& text, const Reply& finish_reason) const {
+    return {{"id", "cmpl-" + std::to_string(number)},
+            {"object", "text_completion"},
+            {"created", static_cast<std::int64_t>(unix_time())},
+            {"model", server.name},
+            {"choices", Reply::array({{{"text", text},
+                                       {"index", 0},
+                                       {"logprobs", nullptr},
+                                       {"finish_reason", finish_reason}}})}};
+  }
+  bool event(const Reply& json) { return send("data: " + text_of(json) + "\n\n"); }
+
+  void complete(const std::string& body) {
+    const auto asked = parse_completion(body, server.name, server.rule);
+    if (!asked) return refuse(400, asked.error().text());
+    const auto begun = server.writer.begin(asked.value().prompt);
+    if (!begun) return refuse(400, begun.error().text());
+    number = ++server.requests;
+    const CompletionRequest& request = asked.value();
+    std::string text = request.echo ? request.prompt : "";
+    if (request.stream) {
+      if (!send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
+                "Connection: close\r\n\r\n"))
+        return;
+      if (!text.empty() && !event(completion(text, nullptr))) return;
+    }
+    const auto written =
+        server.writer.write(begun.value(), request.writing, [&](std::string_view ready) {
+          if (is_over() || is_gone()) return false;
+          if (!request.stream) {
+            text += ready;
+            return true;
+          }
+          return ready.empty() || event(completion(std::string(ready), nullptr));
+        });
+    if (!written) {
+      if (request.stream)
+        event({{"error", {{"message", written.error().text()}, {"type", "server_error"}}}});
+      else
+        refuse(500, written.error().text());
+      return;
+    }
+    if (written.value().end == Written::End::kBroken) return;
+    const std::size_t before = begun.value().size(), after = written.value().tokens;
+    const Reply usage{
+        {"prompt_tokens", before}, {"completion_tokens", after}, {"total_tokens", before + after}};
+    Reply last = completion(request.stream ? "" : text,
+                            written.value().end == Written::End::kStop ? "stop" : "length");
+    if (!request.stream) {
+      last["usage"] = usage;
+      return reply(200, "application/json", text_of(last) + "\n");
+    }
+    if (request.usage_at_end) last["usage"] = usage;
+    if (event(last)) send("data: [DONE]\n\n");
+  }
+
+  beast::tcp_stream stream;
+  Impl& server;
+  std::uint64_t number = 0;
+  beast::flat_buffer buffer;
+  http::request_parser<http::string_body> parser;
+};
+
+// The next connection; those beyond kConnectionsMax are closed at once.
+void CompletionServer::Impl::accept() {
+  acceptor.async_accept([this](error_code error, asio::ip::tcp::socket socket) {
+    if (error == asio::error::operation_aborted) return;
+    if (!error && open < kConnectionsMax)
+      std::make_shared<Connection>(std::move(socket), *this)->begin();
+    if (!error) return accept();
+    // accept() found no free descriptor: connections that end give some back.
+    pause.expires_after(kLook);
+    pause.async_wait([this](error_code over) {
+      if (!over) accept();
+    });
+  });
+}
+
+Result<std::unique_ptr<CompletionServer>> CompletionServer::make(std::uint16_t port,
+                                                                 std::string name,
+                                                                 const SamplingRule& rule,
+                                                                 TextWriter& writer) {
+  auto impl = std::make_unique<Impl>(std::move(name), rule, writer);
+  const asio::ip::tcp::endpoint at(asio::ip::address_v4::loopback(), port);
+  error_code error;
+  const auto step = [&](auto act) {
+    if (!error) act();
+  };
+  step([&] { impl->acceptor.open(at.protocol(), error); });
+  step([&] { impl->acceptor.set_option(asio::socket_base::reuse_address(true), error); });
+  step([&] { impl->acceptor.bind(at, error); });
+  step([&] { impl->acceptor.listen(asio::socket_base::max_listen_connections, error); });
+  if (error)
+    return bad_input("cannot listen for --serve at 127.0.0.1:" + std::to_string(port) + ": " +
+                     error.message());
+  error_code ignored;
+  const auto bound = impl->acceptor.local_endpoint(ignored).port();
+  return std::unique_ptr<CompletionServer>(new CompletionServer(
+      std::move(impl), "http://127.0.0.1:" + std::to_string(bound) + "/v1/completions"));
+}
+
+int CompletionServer::run(const std::function<int()>& ended) {
+  impl_->ended = ended;
+  impl_->accept();
+  while (impl_->signal == 0 && (impl_->signal = ended()) == 0) impl_->io.run_for(kLook);
+  return impl_->signal;
+}
+
+CompletionServer::CompletionServer(std::unique_ptr<Impl> impl, std::string url)
+    : impl_(std::move(impl)), url_(std::move(url)) {}
+
+CompletionServer::~CompletionServer() = default;
+
+}  // namespace starling::tools

@@ -1,0 +1,199 @@
+#include "tools/starling/text_writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "actors/make_model.h"
+#include "actors/pretrained.h"
+#include "core/base/check.h"
+#include "core/job/models/published_model.h"
+#include "core/text/pattern.h"
+#include "core/text/tokenizer.h"
+#include "core/text/written_text.h"
+#include "kernels/models/decoder.h"
+#include "kernels/models/model.h"
+
+namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint32_t kByteVocabulary = 256;
+
+// What tokens are as text: a tokenizer's, or bytes.
+class Language {
+ public:
+  static Result<Language> read(const std::string& chosen, const std::string& folder,
+                               std::int64_t vocabulary) {
+    Language language;
+    const bool beside = !tokenizer_files(folder).empty();
+    if (chosen.empty() && !beside) {
+      if (vocabulary == kByteVocabulary) return language;
+      return bad_input(
+          "no tokenizer.json, or vocab.json and merges.txt, is beside the model, whose vocabulary "
+          "is " +
+          std::to_string(vocabulary) + "; --tokenizer says where they are; " + folder);
+    }
+    STARLING_TRY(file, read_tokenizer(chosen.empty() ? folder : chosen));
+    language.tokenizer_ = std::make_unique<Tokenizer>(std::move(file));
+    if (language.tokenizer_->vocabulary() > vocabulary)
+      return bad_input("the tokenizer has " + std::to_string(language.tokenizer_->vocabulary()) +
+                       " tokens, the model " + std::to_string(vocabulary) +
+                       ": it is another one's; " + folder);
+    return language;
+  }
+
+  std::uint32_t vocabulary() const {
+    return tokenizer_ ? tokenizer_->vocabulary() : kByteVocabulary;
+  }
+  Result<std::vector<std::uint32_t>> encode(const std::string& text) const {
+    std::vector<std::uint32_t> tokens;
+    if (!tokenizer_) {
+      tokens.assign(reinterpret_cast<const unsigned char*>(text.data()),
+                    reinterpret_cast<const unsigned char*>(text.data()) + text.size());
+      return tokens;
+    }
+    // A prompt is the user's own, who may set marks.
+    Encoder encoder(*tokenizer_, Marks::kTokens);
+    STARLING_TRY(encoder.encode(text, tokens));
+    return tokens;
+  }
+  std::string decode(std::uint32_t token) const {
+    return tokenizer_ ? tokenizer_->decode({&token, 1}) : std::string(1, static_cast<char>(token));
+  }
+  std::optional<std::uint32_t> end() const {
+    if (!tokenizer_) return std::nullopt;
+    return tokenizer_->end_of_document();
+  }
+  // Where a text without a prompt begins: behind another document, or at the start of a line.
+  std::uint32_t beginning() const { return end().value_or('\n'); }
+
+ private:
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+// A model whose weights are in memory.
+struct Loaded {
+  ModelSpec spec;
+  ModelInput input;
+  std::unique_ptr<kernels::Model> model;
+  std::unique_ptr<Layout> layout;
+  std::vector<float> parameters;
+};
+
+Result<Loaded> load(const std::string& path, const std::string& isa) {
+  Loaded loaded;
+  std::error_code error;
+  if (fs::exists(path + "/events.jsonl", error) && !fs::exists(path + "/config.json", error))
+    return bad_input(
+        "no model is there yet: the run has not come to its end; starling export makes one of a "
+        "checkpoint; " +
+        path);
+  STARLING_TRY(config, PublishedConfig::read(path));
+  auto spec = published_model(config, path);
+  if (!spec) return std::move(spec).error().in("the config.json of " + path);
+  loaded.spec = std::move(spec).value();
+  loaded.input = *input_of(loaded.spec);
+  Job job;
+  job.model = loaded.spec;
+  job.isa = isa;
+  STARLING_TRY(model, actors::make_model(job));
+  // Before memory is taken for what may be no such model.
+  STARLING_TRY(actors::check_weights(job, model->tensors()));
+  loaded.model = std::move(model);
+  loaded.layout = std::make_unique<Layout>(loaded.model->tensors());
+  loaded.parameters.resize(loaded.layout->elements());
+  STARLING_TRY(loaded.model->initialise(/*seed=*/0, *loaded.layout, loaded.parameters));
+  return loaded;
+}
+
+// The last tokens that the model can look at, with room for further ones: half of its context once that is full.
+std::span<const std::uint32_t> seen(std::span<const std::uint32_t> all, std::uint32_t context) {
+  if (all.size() <= context) return all;
+  return all.last(std::max<std::size_t>(1, context / 2));
+}
+
+class ModelWriter : public TextWriter {
+ public:
+  ModelWriter(Loaded loaded, Language language, const kernels::KernelTable& kernels)
+      : loaded_(std::move(loaded)), language_(std::move(language)) {
+    decoder_ = kernels::make_decoder(loaded_.spec, kernels, *loaded_.layout, loaded_.parameters);
+    STARLING_CHECK(decoder_ != nullptr);
+  }
+
+  Result<std::vector<std::uint32_t>> begin(const std::string& prompt) const override {
+    STARLING_TRY(begun, language_.encode(prompt));
+    if (begun.empty()) begun.push_back(language_.beginning());
+    for (const std::uint32_t token : begun)
+      if (std::int64_t{token} >= loaded_.input.vocabulary)
+        return bad_input("the prompt has token " + std::to_string(token) +
+                         ", the model's are below " + std::to_string(loaded_.input.vocabulary));
+    return begun;
+  }
+
+  Result<Written> write(const std::vector<std::uint32_t>& begun, const Writing& writing,
+                        const std::function<bool(std::string_view)>& show) override {
+    STARLING_CHECK(!begun.empty());
+    std::vector<std::uint32_t> all = begun;
+    WrittenText text(writing.stop);
+    Written written;
+    decoder_->clear();
+    auto logits = decoder_->append(seen(all, decoder_->context()));
+    while (written.tokens < writing.tokens && !text.over()) {
+      const auto some = logits.first(language_.vocabulary());
+      if (std::ranges::none_of(some, [](float logit) { return logit > -HUGE_VALF; }))
+        return bad_input(
+            "the model gives no number for any token; starling check says whether it is whole");
+      const std::uint32_t token = sample_token(writing.rule, some, writing.sample, written.tokens);
+      if (token == language_.end() && !writing.past_end) {
+        written.end = Written::End::kStop;
+        break;
+      }
+      ++written.tokens;
+      all.push_back(token);
+      const std::string ready =
+          writing.ids ? std::to_string(token) + " " : text.add(language_.decode(token));
+      if (!show(ready)) {
+        written.end = Written::End::kBroken;
+        return written;
+      }
+      if (written.tokens == writing.tokens) break;
+      if (decoder_->size() == decoder_->context()) {
+        decoder_->clear();
+        logits = decoder_->append(seen(all, decoder_->context()));
+      } else {
+        logits = decoder_->append({&token, 1});
+      }
+    }
+    if (text.over()) written.end = Written::End::kStop;
+    if (!show(text.rest())) written.end = Written::End::kBroken;
+    return written;
+  }
+
+ private:
+  Loaded loaded_;
+  Language language_;
+  std::unique_ptr<kernels::Decoder> decoder_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TextWriter>> TextWriter::open(const std::string& model,
+                                                     const std::string& tokenizer,
+                                                     const std::string& isa) {
+  STARLING_TRY(kernels, kernels::kernel_table(isa));
+  STARLING_TRY(loaded, load(model, isa));
+  std::error_code error;
+  const std::string folder =
+      fs::is_directory(model, error) ? model : fs::path(model).parent_path().string();
+  STARLING_TRY(language,
+               Language::read(tokenizer, folder.empty() ? "." : folder, loaded.input.vocabulary));
+  return std::unique_ptr<TextWriter>(
+      std::make_unique<ModelWriter>(std::move(loaded), std::move(language), *kernels));
+}
+
+}  // namespace starling::tools
