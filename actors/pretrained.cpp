@@ -51,7 +51,7 @@ Result<std::optional<Spec>> published(const Spec& spec) {
   auto there = published_as<Spec>(config);
   if (!there) return std::move(there).error().in("the config.json of the weights " + spec.from);
   if (const auto misfit = spec.misfit(there.value()))
-    return bad_input(misfit->why + "; " + spec.from);
+    return bad_input("the weights are another model's: " + misfit->why + "; " + spec.from);
   return std::optional(std::move(there).value());
 }
 

@@ -9,6 +9,7 @@
 #include "actors/make_model.h"
 #include "actors/pretrained.h"
 #include "actors/script/python_model.h"
+#include "actors/tokenizers.h"
 #include "core/base/build.h"
 #include "core/base/exception.h"
 #include "core/base/hash.h"
@@ -229,6 +230,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
     STARLING_TRY(made, make_model(job));
     // Before memory is taken for what may be no such model.
     STARLING_TRY(check_weights(job, made->tensors()));
+    STARLING_TRY(check_tokenizers(job));
     model = std::move(made);
   }
   STARLING_TRY(setup, begin(job, std::move(options.device), /*shares=*/script != nullptr));

@@ -21,9 +21,13 @@ namespace {
 Result<std::uint64_t> sequences_in(std::uint64_t tokens, std::uint64_t context, const char* unit,
                                    const std::string& path) {
   if (tokens < context + 1)
-    return bad_data("must have at least " + std::to_string(context + 1) + " " + unit +
-                        " (context + 1), has " + std::to_string(tokens),
-                    path);
+    return bad_data(
+        "must have at least " + std::to_string(context + 1) + " " + unit + " (context + 1), has " +
+            std::to_string(tokens) +
+            (tokens == 0 && std::string_view(unit) == "tokens"
+                 ? "; of a folder its .bin files count, as starling tokenize writes them"
+                 : ""),
+        path);
   return (tokens - 1) / context;
 }
 

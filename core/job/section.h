@@ -146,6 +146,8 @@ class Section {
       }
       if (c.told) words += (words.empty() ? "\"" : ", \"") + std::string(c.word) + "\"";
     }
+    const std::string meant(node->is_string() ? meaning_of(node->as_string()->get()) : "");
+    if (!meant.empty()) return wrong(key, meant);
     expected(key, *node, "one of " + words);
   }
 

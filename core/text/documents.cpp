@@ -36,7 +36,7 @@ Result<std::string> text_of_line(std::string_view line, const std::string& field
   STARLING_TRY(json, parse_json(line, 64));
   if (!json.is_object()) return bad_input("is no object, expected {\"" + field + "\": \"..\"}");
   const auto text = json.find(field);
-  if (text == json.end()) return bad_input("has no \"" + field + "\"");
+  if (text == json.end()) return bad_input("has no \"" + field + "\", which --field names");
   if (!text->is_string()) return bad_input("has no text in \"" + field + "\"");
   return std::move(text->get_ref<std::string&>());
 }

@@ -43,6 +43,8 @@ inline constexpr std::size_t kTokensMax = 1u << 20;
 Result<TokenizerFile> parse_tokenizer(std::string_view json);
 Result<TokenizerFile> parse_vocabulary(std::string_view vocab_json, std::string_view merges_txt);
 
+// Says to transformers what reads the tokenizer; decides nothing here.
+inline constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 // The names of a tokenizer's files in a folder: tokenizer.json, or vocab.json and merges.txt; none are there: none.
 std::vector<std::string> tokenizer_files(const std::string& folder);
 // What a file of a tokenizer or a folder with its files holds. `files` are the paths that were read.

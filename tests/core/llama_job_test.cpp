@@ -127,6 +127,9 @@ TEST_CASE("llama: a model that there cannot be is refused with the key") {
   CHECK(has(error(replaced(kScaled, "high_freq_factor = 4", "high_freq_factor = 1")),
             "rope_high_freq_factor must be above rope_low_freq_factor (1.0), is 1.0"));
   CHECK(has(error("sizes = [3]\n"), "sizes does not apply to kind \"llama\""));
+  CHECK(has(error_of(replaced(with(""), "kind = \"llama\"", "kind = \"mistral\"")),
+            "Mistral is kind = \"llama\" with `window`"));
+  CHECK(has(error("head_dim = 8\n"), "unknown key `head_dim`, here it is `head_width` in [model]"));
   CHECK(has(error_of(replaced(kGood, "width = 64", "width = 64\nrope_theta = 1e4")),
             "rope_theta does not apply to kind \"gpt\""));
   CHECK(has(error_of(replaced(with(""), "width = 64", "width = 66")),
@@ -207,6 +210,9 @@ TEST_CASE("llama: Mistral, Qwen2 and Qwen3 are a window, biases and norms") {
             "its layer_types are [\"full_attention\"], expected \"sliding_attention\""));
   CHECK(spec("mistral", {{"sliding_window", 16}}).window == 16);
   CHECK(spec("mistral", {{"sliding_window", nullptr}}).window == 0);
+  CHECK(has(error("mistral", {}), "it has no sliding_window, which is 4096"));
+  CHECK(has(error("qwen3", {{"use_sliding_window", true}}), "it has no sliding_window"));
+  CHECK(has(error("qwen3", with_types(Json::array())), "its layer_types are []"));
   CHECK(spec("qwen2", {}).query_key_value_bias);
   CHECK_FALSE(spec("qwen2", {}).query_key_norm);
   CHECK(spec("qwen3", {}).query_key_norm);
@@ -298,6 +304,11 @@ TEST_CASE("llama: a config.json that computes otherwise is refused") {
               j["rope_scaling"] = {{"type", "linear"}, {"factor", 1e-300}};
             }),
             "its factor is 1e-300"));
+  CHECK(has(config_error([](Json& j) {
+              j.erase("rope_theta");
+              j["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}}};
+            }),
+            "its rope_parameters has full_attention by itself"));
   CHECK(has(config_error([](Json& j) { j["is_causal"] = false; }), "is_causal is false"));
   CHECK(has(config_error([](Json& j) { j["attention_chunk_size"] = 8; }), "expected null"));
   CHECK(has(config_error([](Json& j) {
@@ -355,6 +366,7 @@ TEST_CASE("llama: a job takes from the config.json what it leaves out, and is he
   folder.write("gpt/config.json", R"({"model_type":"gpt2"})");
   CHECK(has(job("from = \"gpt\"\n").error().text(),
             "its model_type is \"gpt2\", expected \"llama\", \"mistral\""));
+  CHECK(has(job("from = \"gpt\"\n").error().text(), "it is a model of kind = \"gpt\""));
 }
 
 }  // namespace

@@ -204,6 +204,29 @@ def a_tokenizer_goes_with_the_model(place):
     with open(os.path.join(model, "config.json")) as file:
         config = json.load(file)
     require(config["eos_token_id"] == 0 and config["vocab_size"] == 400, str(config))
+    with open(os.path.join(model, "tokenizer_config.json")) as file:
+        require(json.load(file)["eos_token"] == "<|endoftext|>", "tokenizer_config.json")
+    # Tokens of another tokenizer are numbers like these, and mean something else.
+    other = place.path("other")
+    shutil.copytree(place.path("tokens"), other)
+    with open(os.path.join(other, "tokenizer.json")) as file:
+        changed = json.load(file)
+    vocabulary = changed["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    with open(os.path.join(other, "tokenizer.json"), "w") as file:
+        json.dump(changed, file)
+    with open(job) as file:
+        text_of_job = file.read()
+    for change in (text_of_job + f'[evaluate]\npath = "{other}"\nevery = 20\n',
+                   re.sub("(?s)layers = .*?vocabulary = 400\n", f'from = "{model}"\n', text_of_job).replace(
+                       place.path("tokens"), other)):
+        with open(place.path("mixed.toml"), "w") as file:
+            file.write(change)
+        for command in (["check", place.path("mixed.toml")],
+                        ["run", place.path("mixed.toml"), "--workers", "1", "--out", place.path("mixed")]):
+            done = subprocess.run([STARLING, *command], capture_output=True, text=True, timeout=PATIENCE)
+            require(done.returncode == 2 and "has another tokenizer than the tokens of [data]" in done.stderr,
+                    f"{command}: {done.returncode} {done.stdout} {done.stderr}")
     said = written(model, "--prompt", "ab", "--tokens", 30, "--past-end")
     require(said.startswith("ab") and len(said) > 30, said)
     os.remove(os.path.join(model, "tokenizer.json"))

@@ -184,7 +184,7 @@ def what_is_saved_is_whole_and_a_flipped_bit_is_found(place):
         require(code == 0 and "a trained model" in said, f"{code} {said}")
         # Two digests, and each says of what it is: that of the job is the one that its run has told.
         own, job = (re.search(words + " ([0-9a-f]{32})", said) for words in
-                    ("; digest of these tensors", "of the job that ended with digest"))
+                    ("; digest of these tensors", "of its job's state with digest"))
         require(own and job and own[1] != run.digest() and job[1] == run.digest(), f"{run.digest()}: {said}")
         require(checked(run.out) == (code, said), "the folder of the run is not checked as its model")
         with open(path, "rb") as file:

@@ -13,10 +13,13 @@ import sys
 import time
 
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from tokenizers import Tokenizer, normalizers
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from transformers.utils import logging
 
 from cases import run, written
+from tokens import QWEN2, corpus, splits
+from tokens import trained as trained_tokenizer
 
 logging.disable_progress_bar()
 STARLING = os.path.abspath(sys.argv[1])
@@ -223,6 +226,41 @@ def a_prompt_may_fill_the_context(folder):
             assert done.returncode == 0 and int(done.stdout) == wanted, f"{family}, {length}: {done.stdout} {wanted}"
 
 
+def a_runs_tokenizer_is_that_of_its_tokens(folder):
+    """Whatever kind the model is of: a GPT with the kind of Qwen's, which transformers would cut as GPT-2's."""
+    theirs = Tokenizer.from_str(trained_tokenizer(splits(QWEN2), 600, ["<|endoftext|>"], normalizer=normalizers.NFC()))
+    os.mkdir(os.path.join(folder, "tokenizer"))
+    theirs.save(os.path.join(folder, "tokenizer", "tokenizer.json"))
+    written(folder, "text.txt", corpus()[1][:20000])
+    subprocess.run([STARLING, "tokenize", os.path.join(folder, "text.txt"), "--tokenizer", os.path.join(folder, "tokenizer"),
+                    "--out", os.path.join(folder, "tokens")], check=True, capture_output=True)
+    job = written(folder, "job.toml", f"""
+[job]
+name = "t"
+steps = 2
+[model]
+kind = "gpt"
+layers = 1
+heads = 1
+width = 16
+context = 16
+vocabulary = {theirs.get_vocab_size()}
+[optimizer]
+kind = "adamw"
+peak_rate = 1e-3
+[data]
+kind = "tokens"
+path = "{folder}/tokens"
+""")
+    out = os.path.join(folder, "out")
+    done = subprocess.run([STARLING, "run", job, "--workers", "1", "--out", out], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    read = AutoTokenizer.from_pretrained(out)
+    for text in ("It's 12345 cafe\u0301s, they'LL say\n\n  x", corpus()[1][:3000], "<|endoftext|>a"):
+        assert read(text)["input_ids"] == theirs.encode(text).ids, text
+    assert read.eos_token == "<|endoftext|>" and read.eos_token_id == theirs.token_to_id("<|endoftext|>"), read.eos_token
+
+
 def what_is_no_weights_file_is_one_line(folder):
     net = random_gpt2()
     base = os.path.join(folder, "base")
@@ -239,4 +277,5 @@ if __name__ == "__main__":
     sys.exit(run(a_gpt_is_trained_as_torch_trains_it, a_llama_is_trained_as_torch_trains_it,
                  a_gpt_writes_what_transformers_writes, a_llama_writes_what_transformers_writes,
                  a_mistral_and_a_qwen_write_what_transformers_writes, a_prompt_may_fill_the_context,
+                 a_runs_tokenizer_is_that_of_its_tokens,
                  what_is_no_weights_file_is_one_line))

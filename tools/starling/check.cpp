@@ -8,6 +8,7 @@
 
 #include "actors/make_model.h"
 #include "actors/pretrained.h"
+#include "actors/tokenizers.h"
 #include "core/base/file_system.h"
 #include "core/base/keys.h"
 #include "core/base/s3_place.h"
@@ -68,6 +69,7 @@ int check_job(const std::string& file) {
   if (!model) return fail(model.error());
   if (auto fit = actors::check_weights(job.value(), model.value()->tensors()); !fit)
     return fail(fit.error());
+  if (auto fit = actors::check_tokenizers(job.value()); !fit) return fail(fit.error());
   const auto data = Dataset::open(job.value());
   if (!data) return fail(data.error());
   std::uint64_t parameters = 0;

@@ -256,9 +256,9 @@ int check_trained_model(const std::string& path) {
   std::printf("%s: a trained model, %zu tensors, %llu parameters; digest of these tensors %s%s\n",
               path.c_str(), model.tensors, static_cast<unsigned long long>(model.parameters),
               to_string(model.digest).c_str(), others.c_str());
-  // The digest that people know is the job's; it covers moments and exponents, which no model has.
+  // The digest that people know is the job's, where this is its end; it covers moments and exponents, which no model has.
   if (const auto end = file.value().metadata().find(kEndKey); end != file.value().metadata().end())
-    std::printf("  of the job that ended with digest %s, which is that of its whole state\n",
+    std::printf("  of its job's state with digest %s, which covers moments as well\n",
                 job_words::shown(end->second).c_str());
   if (model.not_finite > 0)
     return fail(1, std::to_string(model.not_finite) + " parameters are not finite; " + path);

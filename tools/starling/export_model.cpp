@@ -116,7 +116,7 @@ Result<std::string> write(const ExportCommand& command) {
 void add_export(CLI::App& app, ExportCommand& command) {
   auto* sub = subcommand(app, "export",
                          "Makes the model of a checkpoint: model.safetensors, as a job's end "
-                         "leaves it, and for a GPT its config.json.",
+                         "leaves it, and for a language model its config.json and tokenizer.",
                          "starling export checkpoints model");
   sub->add_option("checkpoint", command.checkpoint,
                   "folder of checkpoints, whose newest is taken, or of one: DIR/step-000000040")

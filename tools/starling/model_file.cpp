@@ -78,7 +78,10 @@ Result<std::string> copy_tokenizer(const Job& job, const fs::path& folder) {
   if (!fs::exists(job.data.path, error))
     return "no tokenizer is beside the model, as " + job.data.path + " is gone";
   if (fs::equivalent(job.data.path, folder, error)) return std::string();
-  for (const std::string& name : tokenizer_files(job.data.path)) {
+  auto names = tokenizer_files(job.data.path);
+  if (!names.empty() && fs::exists(fs::path(job.data.path) / kTokenizerConfig, error))
+    names.push_back(kTokenizerConfig);
+  for (const std::string& name : names) {
     fs::copy_file(fs::path(job.data.path) / name, folder / name,
                   fs::copy_options::overwrite_existing, error);
     if (error)

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/base/data_files.h"
@@ -192,6 +193,25 @@ Result<> copy_tokenizer(const std::vector<std::string>& files, const std::string
   return ok();
 }
 
+// How transformers reads the tokenizer: by the model's kind it would take a class that cuts text otherwise.
+Result<> write_tokenizer_config(const Tokenizer& tokenizer, std::optional<std::uint32_t> begin,
+                                std::optional<std::uint32_t> end, const std::string& folder) {
+  const auto text = [&](std::optional<std::uint32_t> token) {
+    return token ? nlohmann::ordered_json(tokenizer.decode({&*token, 1})) : nullptr;
+  };
+  const bool whole = tokenizer_files(folder) == std::vector<std::string>{"tokenizer.json"};
+  const nlohmann::ordered_json config{
+      {"tokenizer_class", whole ? "PreTrainedTokenizerFast" : "GPT2Tokenizer"},
+      {"bos_token", text(begin)},
+      {"eos_token", text(end)},
+      {"clean_up_tokenization_spaces", false}};
+  std::ofstream file(folder + "/" + kTokenizerConfig);
+  file << config.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+  file.close();
+  if (!file) return bad_input("cannot write " + std::string(kTokenizerConfig) + " in " + folder);
+  return ok();
+}
+
 Result<int> run(const TokenizeCommand& command) {
   std::vector<std::string> of_tokenizer;
   STARLING_TRY(read, read_tokenizer(command.tokenizer, &of_tokenizer));
@@ -229,9 +249,16 @@ Result<int> run(const TokenizeCommand& command) {
       if (const int signal = pending_signal()) return 128 + signal;
     }
   }
-  if (counts.documents == 0) return bad_input("no text is there, expected at least one document");
+  if (counts.documents == 0)
+    return bad_input(
+        "no text is there, expected at least one document" +
+        std::string(
+            command.extensions.empty()
+                ? ""
+                : "; of a folder only files whose names end as --extension says are taken"));
   STARLING_TRY(out.finish());
   STARLING_TRY(copy_tokenizer(of_tokenizer, folder.part()));
+  STARLING_TRY(write_tokenizer_config(tokenizer, begin, end, folder.part()));
   const TokensNote about{tokenizer.vocabulary(),
                          static_cast<std::uint32_t>(8 * bytes_of(width)),
                          out.tokens(),

@@ -19,6 +19,7 @@
 
 #include "core/base/named_path.h"
 #include "core/job/models/published_config.h"
+#include "core/job/models/published_model.h"
 #include "core/job/section.h"
 
 namespace starling {
@@ -48,8 +49,11 @@ Result<Spec> published_as(const PublishedConfig& config) {
   std::string known;
   for (const std::string_view type : Spec::kModelTypes)
     known += (known.empty() ? "\"" : ", \"") + std::string(type) + "\"";
-  return bad_input("its model_type is \"" + job_words::shown(config.model_type()) +
-                   "\", expected " + known);
+  const auto other = published_model(config, "/");
+  return bad_input(
+      "its model_type is \"" + job_words::shown(config.model_type()) + "\", expected " + known +
+      (other ? ": it is a model of kind = \"" + std::string(kind_of(other.value()).word) + "\""
+             : ""));
 }
 
 namespace job_words {

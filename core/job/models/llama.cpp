@@ -44,6 +44,10 @@ Result<> read_rope(const PublishedConfig& config, LlamaSpec& made) {
                      shown_json(*older) + ", which mean the same");
   const char* const key = newer ? "rope_parameters" : "rope_scaling";
   STARLING_TRY(rope, config.object(key));
+  for (const auto& [inner, value] : config.member(key)->items())
+    if (value.is_object())
+      return bad_input("its " + std::string(key) + " has " + inner +
+                       " by itself, expected the same positions in all layers");
   for (const char* const twice : {"rope_theta", "original_max_position_embeddings"}) {
     const auto *const inner = rope.member(twice), *const outer = config.member(twice);
     if (inner != nullptr && outer != nullptr && *inner != *outer)
@@ -86,6 +90,11 @@ Result<> check_whole(const PublishedConfig& config) {
     if (config.member(needed) == nullptr)
       return bad_input("it has no " + std::string(needed) + ", which means something in \"" +
                        config.model_type() + "\" that is not known here");
+  bool used = config.model_type() == "mistral";
+  STARLING_TRY(config.flag("use_sliding_window", used));
+  if (used && !config.has("sliding_window"))
+    return bad_input("it has no sliding_window, which is 4096 in \"" + config.model_type() +
+                     "\" then: say it, or null");
   return ok();
 }
 

@@ -56,9 +56,13 @@ bool PublishedConfig::is_beside(const std::string& path) {
 
 Result<PublishedConfig> PublishedConfig::read(const std::string& path) {
   std::error_code error;
-  if (!fs::exists(path, error)) return bad_input("no such file or folder of weights; " + path);
+  if (!fs::exists(path, error))
+    return bad_input("no such file or folder of weights, and nothing is downloaded here; " + path);
   const std::string file = file_beside(path).string();
-  STARLING_TRY(is_file(file, "the config.json of a model"));
+  if (auto there = is_file(file, "the config.json of a model"); !there)
+    return bad_input(
+        there.error().text() +
+        "; starling export makes a model of checkpoints, or of a run that has not ended");
   if (const auto size = fs::file_size(file, error); error || size > kConfigBytesMax)
     return bad_input("has more than " + std::to_string(kConfigBytesMax) + " bytes; " + file);
   std::ifstream in(file, std::ios::binary);
@@ -140,7 +144,7 @@ Result<> PublishedConfig::layers_are(const char* type) const {
   const auto* const types = member("layer_types");
   if (types == nullptr) return ok();
   const auto is_other = [&](const auto& each) { return each != type; };
-  if (types->is_array() && std::ranges::none_of(*types, is_other)) return ok();
+  if (types->is_array() && !types->empty() && std::ranges::none_of(*types, is_other)) return ok();
   return bad_input("its layer_types are " + shown_json(*types) + ", expected \"" + type +
                    "\" of all layers");
 }

@@ -39,6 +39,8 @@ class PublishedConfig {
   Result<> plain() const;
   // Whether all its layer_types, where there are some, are this one. Errors: some are others.
   Result<> layers_are(const char* type) const;
+  // Whether the key is there, though its value may be null.
+  bool has(const char* key) const { return config_.contains(key); }
   // The member, or null: none, or it is null itself.
   const nlohmann::json* member(const char* key) const;
   // The object that is a member, as a config of its own. Errors: no object.

@@ -30,6 +30,26 @@ TEST_CASE("composed: a text is in Unicode's canonical composition, whatever form
   CHECK(nfc("\U0001f468\u200d\U0001f469 ") == "\U0001f468\u200d\U0001f469 ");
   CHECK(nfc(std::string("e\u0301\0x", 5)) == std::string("\u00e9\0x", 4));
   CHECK(nfc("") == "");
+  // What stands before Hangul's last letters is none of them.
+  CHECK(nfc("\uac00\u11a7\u11a8") == "\uac00\u11a7\u11a8");
+  CHECK(nfc("\u1100\u1161\u11a7\u11a7e\u0301") == "\uac00\u11a7\u11a7\u00e9");
+  CHECK(nfc("\u0f73\u0f71") == "\u0f71\u0f71\u0f72");
+}
+
+// Goal: a text of any kind takes a time by its length. Method: a million marks in no order, which a sort by exchanges
+// would take hours for, beside the same ones in order.
+TEST_CASE("composed: many marks behind one letter are put in order") {
+  constexpr int kMarks = 500'000;
+  std::string mixed = "a", above, below;
+  for (int i = 0; i < kMarks; ++i) mixed += "\u0301\u0316", above += "\u0301", below += "\u0316";
+  const std::string sorted = nfc(mixed);
+  CHECK(sorted == nfc("a" + below + above));
+  CHECK(sorted.starts_with(
+      "\u00e1\u0316\u0316"));  // nothing of its class stands before the first one above
+  CHECK(sorted.ends_with("\u0301"));
+  std::string tibetan = "\u0f40";
+  for (int i = 0; i < kMarks; ++i) tibetan += "\u0f73";
+  CHECK(nfc(tibetan).size() == 3 + 6 * kMarks);
 }
 
 TEST_CASE("composed: a text that is so already is not copied") {
