@@ -76,10 +76,10 @@ void Rotary::turn(const KernelTable& kernels, std::size_t position, std::size_t 
 
 struct LlamaAttention::Saved {
   float* norm;
-  float *queries, *keys,
-      *values;  // [rows, width of their heads], queries and keys normed and turned
-  float *plain_queries, *plain_keys, *query_norm,
-      *key_norm;  // before their norms, and what these save
+  // [rows, width of their heads], queries and keys normed and turned.
+  float *queries, *keys, *values;
+  // Queries and keys before their norms, and what these norms save.
+  float *plain_queries, *plain_keys, *query_norm, *key_norm;
   float* probabilities;
   float* attended;  // as queries
 

@@ -274,7 +274,8 @@ TEST_CASE("llama: a config.json that computes otherwise is refused") {
               j["rope_scaling"] = {{"type", "llama3"}, {"factor", 2.0}};
             }),
             "its rope_scaling has no low_freq_factor"));
-  // What is said twice: transformers' versions take one or the other.
+  // A config.json with both rope_parameters and rope_scaling, or a number inside and outside of them: some versions of
+  // transformers compute with the one, some with the other.
   const auto twice = [](const Json& newer, const Json& older) {
     return config_error([&](Json& j) {
       j.erase("rope_theta");

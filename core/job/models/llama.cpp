@@ -25,8 +25,9 @@ std::string word(RopeScaling scaling) {
   return std::string(job_words::word_of(kScalings, static_cast<int>(scaling)));
 }
 
-// What a config.json says of rotary positions: in rope_parameters, or rope_theta and rope_scaling of older ones. Where
-// two say it, transformers' versions take one or the other, so they have to be the same.
+// Reads rotary positions, which newer versions of transformers write as rope_parameters, and older ones as rope_theta and
+// rope_scaling. Of a config.json with both, some versions compute with the one and some with the other, so that both
+// have to say the same.
 Result<> read_rope(const PublishedConfig& config, LlamaSpec& made) {
   const auto theta = [&](const PublishedConfig& of) {
     return of.real("rope_theta", made.rope_theta, kThetaMin, kThetaMax);
@@ -90,16 +91,11 @@ Result<> check_whole(const PublishedConfig& config) {
     if (config.member(needed) == nullptr)
       return bad_input("it has no " + std::string(needed) + ", which means something in \"" +
                        config.model_type() + "\" that is not known here");
-  bool used = config.model_type() == "mistral";
-  STARLING_TRY(config.flag("use_sliding_window", used));
-  if (used && !config.has("sliding_window"))
-    return bad_input("it has no sliding_window, which is 4096 in \"" + config.model_type() +
-                     "\" then: say it, or null");
   return ok();
 }
 
-// The window of all layers; one of some layers is refused. Models that have none leave its size out of what they
-// compute, and not of what they generate.
+// Reads the window of all layers; a window of some layers is refused. transformers' passes of a Llama ignore a
+// sliding_window, and its generate() does not, so that one is refused as well.
 Result<> read_window(const PublishedConfig& config, LlamaSpec& made) {
   if (config.model_type() == "llama") {
     STARLING_TRY(config.usual("sliding_window", nullptr));
@@ -111,6 +107,9 @@ Result<> read_window(const PublishedConfig& config, LlamaSpec& made) {
   if (!used) {
     STARLING_TRY(config.flag("use_sliding_window", used));
   }
+  if (used && !config.has("sliding_window"))
+    return bad_input("it has no sliding_window, which is 4096 in \"" + config.model_type() +
+                     "\" then: say it, or null");
   if (!used || window == 0) return config.layers_are("full_attention");
   made.window = std::min(window, kContextMax);
   if (config.model_type() == "mistral" || config.member("layer_types") != nullptr) {
