@@ -5,8 +5,9 @@ from harness import main, require, sabotage
 
 def chaos_sees_a_broken_promise(place):
     for fault, steps, orders in (
-            ('kind = "kill"\nback_s = 0.2', 600, (("drop-micro-batch@60", "P1"), ("double-total@60", "P1"),
-                                                  ("stale-parameters@60", "P1"), ("leave-process", "P6"))),
+            # At a step when all three are there: of two each has all parameters, and none is stale.
+            ('kind = "kill"\nback_s = 0.2', 600, (("drop-micro-batch@400", "P1"), ("double-total@400", "P1"),
+                                                  ("stale-parameters@400", "P1"), ("leave-process", "P6"))),
             ('kind = "stop"\nfor_s = 0.8', 4000, (("ignore-fence", "P4"),
                                                    ("accept-stranger", "P8")))):
         job = place.job(steps=steps, replicas=1)  # some parameters come from their owner

@@ -344,8 +344,7 @@ def the_stage_model_reads_what_the_command_says(place):
         print(f"        not shown: there is no {PLUGIN}")
         return
     machine = Machine(place, starling=f'STARLING_PLUGIN={PLUGIN} STARLING_CUBLASLT=none exec {STARLING} "$@"')
-    for fixture in os.listdir(FIXTURES):
-        shutil.copy(os.path.join(FIXTURES, fixture), os.path.join(machine.bundle, "tests", "fixtures"))
+    shutil.copytree(FIXTURES, os.path.join(machine.bundle, "tests", "fixtures"), dirs_exist_ok=True)
     result = machine.check(0, "--limit", 170, "model")["model"]
     require(result["figures"]["checks"] > 20, f"{result}")
     for precision in ("fp32", "bf16", "fp16"):
