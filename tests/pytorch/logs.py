@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """log= of a real run whose starting process is killed and which goes on: the readers of TensorBoard and of W&B's offline
-files see every scalar of every step once, with the value that the events have, and the table has each step once.
+files see every scalar of every step once, with the value that the events have, and the table has each step once. And the
+same of a job file with --tensorboard.
 
-  logs.py STARLING [--steps 60] [--only tensorboard,wandb,csv]
+  logs.py STARLING [--steps 60] [--only tensorboard,wandb,csv,job]
 
 Run it with an interpreter that has torch and the starling package; what of tensorboard and wandb is not installed is
 said, and not tested. One line for each; exit code 1 if one does not hold, or a process is left."""
@@ -44,11 +45,11 @@ if __name__ == "__main__":
 """
 
 
-def tensorboard_of(out):
+def tensorboard_of(out, below="tensorboard"):
     """{name: [(step, value)]}, by TensorBoard's own reader."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    reader = EventAccumulator(os.path.join(out, "tensorboard"), size_guidance={"scalars": 0})
+    reader = EventAccumulator(os.path.join(out, below), size_guidance={"scalars": 0})
     reader.Reload()
     return {name: [(e.step, e.value) for e in reader.Scalars(name)] for name in reader.Tags()["scalars"]}
 
@@ -161,6 +162,63 @@ def check(name, steps, folder):
         ("each once" if held else f"wrong {wrong}, missing {names}: { {k: [s for s, _ in v] for k, v in found.items()} }")
 
 
+JOB = """
+[job]
+name = "curves"
+steps = STEPS
+[model]
+kind = "mlp"
+sizes = [64, 48, 10]
+[optimizer]
+kind = "adamw"
+peak_rate = 1e-3
+[data]
+kind = "classified"
+path = "DATA"
+[evaluate]
+path = "DATA"
+every = 7
+batches = 2
+[checkpoint]
+dir = "CHECKPOINTS"
+every = 20
+"""
+
+
+def check_job_file(steps, folder):
+    """A run and the one that goes on from its checkpoint, with some of its steps done twice, are one curve."""
+    job, curves = os.path.join(folder, "job.toml"), os.path.join(folder, "job-curves")
+    data = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "mlp", "digits.safetensors")
+    with open(job, "w") as file:
+        file.write(JOB.replace("STEPS", str(steps)).replace("DATA", os.path.abspath(data)).replace("CHECKPOINTS", os.path.join(folder, "job-ck")))
+    losses, out = {}, os.path.join(folder, "job-out")
+    words = [os.environ["STARLING"], "run", job, "--workers", "2", "--tensorboard", curves, "--out"]
+    first = subprocess.Popen([*words, out], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(steps_in(os.path.join(out, "events.jsonl"))) < steps // 2 and first.poll() is None:
+        time.sleep(0.002)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    while left_behind(folder):
+        time.sleep(0.1)
+    killed_at = len(steps_in(os.path.join(out, "events.jsonl")))
+    losses.update({e["version"]: e["loss"] for e in steps_in(os.path.join(out, "events.jsonl"))})
+    time.sleep(1)  # TensorBoard reads files in the order of their names, which have seconds
+    again = subprocess.run([*words, out + "-2", "--resume"], capture_output=True, text=True)
+    if again.returncode != 0:
+        return False, f"exit code {again.returncode}\n{again.stdout}{again.stderr}"
+    losses.update({e["version"]: e["loss"] for e in steps_in(os.path.join(out + "-2", "events.jsonl"))})
+    found = tensorboard_of(curves, "")
+    wrong = [scalar for scalar, values in found.items() if not scalar.startswith("validation.") and
+             [step for step, _ in values] != list(range(steps))]
+    wrong += [scalar for scalar, values in found.items() if scalar.startswith("validation.") and
+              [step for step, _ in values] != sorted({step for step, _ in values})]
+    wrong += [f"loss of step {step}" for step, value in found.get("loss", []) if abs(value - losses[step]) > 1e-6]
+    names = {"loss", "norm", "rate", "workers", "ms", "validation.loss"} - set(found)
+    held = not wrong and not names and killed_at < steps
+    return held, f"{len(found)} scalars of {steps} steps, killed after {killed_at}: " + \
+        ("each once" if held else f"wrong {wrong}, missing {names}: { {k: [s for s, _ in v] for k, v in found.items()} }")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("starling")
@@ -170,13 +228,13 @@ def main():
     os.environ["STARLING"] = os.path.abspath(options.starling)
     failed = count = 0
     folder = tempfile.mkdtemp(prefix="starling-logs-")
-    for name in READERS:
+    for name in (*READERS, "job"):
         if options.only and name not in options.only.split(","):
             continue
-        if name != "csv" and importlib.util.find_spec(name) is None:
+        if name != "csv" and importlib.util.find_spec({"job": "tensorboard"}.get(name, name)) is None:
             print(f"        {name}: not installed, not tested")
             continue
-        held, text = check(name, options.steps, folder)
+        held, text = check_job_file(3000, folder) if name == "job" else check(name, options.steps, folder)
         left = left_behind(folder)
         count += 1
         failed += not (held and not left)

@@ -39,6 +39,7 @@ struct RunOptions {
   std::string log = "warn";
   std::string again;    // the command line that goes on from a checkpoint of this one, for people
   std::string metrics;  // port, or host:port, where they are served; empty: nowhere
+  std::string tensorboard;  // folder of curves; empty: none
 };
 int run(RunOptions options);
 
@@ -87,11 +88,12 @@ struct CoordinatorCommand {
   std::string log = "warn";
   bool first = false;  // --new: the group begins, and this member has never run
   bool resume = false;
-  bool joins = false;   // --add: the group has begun, and has never had this one
-  std::string replace;  // with it: the name of the one that goes
-  std::string remove;   // starts no coordinator: has the group take out the one of this name
-  bool child = false;   // started by `run`: event lines go to stdout, ends with its parent
-  std::string metrics;  // port, or host:port, where they are served; empty: nowhere
+  bool joins = false;       // --add: the group has begun, and has never had this one
+  std::string replace;      // with it: the name of the one that goes
+  std::string remove;       // starts no coordinator: has the group take out the one of this name
+  bool child = false;       // started by `run`: event lines go to stdout, ends with its parent
+  std::string metrics;      // port, or host:port, where they are served; empty: nowhere
+  std::string tensorboard;  // folder of curves; empty: none
 };
 int coordinator(CoordinatorCommand command);
 // The part of it that asks the group to take one out (--remove). Errors: kBadInput  no such coordinator, or the group

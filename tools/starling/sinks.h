@@ -8,6 +8,7 @@
 #include "core/observe/loss_curve.h"
 #include "core/observe/metrics.h"
 #include "core/observe/run_status.h"
+#include "core/observe/tensorboard.h"
 #include "tools/starling/metrics_server.h"
 
 namespace starling::tools {
@@ -27,6 +28,14 @@ struct SinksThere {
 // Adds them, a line each, for `starling run` and for a coordinator of its own.
 inline SinksThere add_sinks(EventWriter& events, Sinks sinks = {}) {
   return {events.add(std::move(sinks.curve)), events.add(std::move(sinks.status))};
+}
+
+// Adds curves for TensorBoard in a folder; it is empty: does not. Errors: as TensorboardSink::make().
+inline Result<> add_tensorboard(EventWriter& events, const Job& job, const std::string& folder) {
+  if (folder.empty()) return ok();
+  STARLING_TRY(sink, TensorboardSink::make(job, folder));
+  events.add(std::move(sink));
+  return ok();
 }
 
 // Adds metrics, and serves them and `status` at `address`; it is empty: does neither, and returns null. The server must

@@ -15,6 +15,13 @@ void add_metrics(CLI::App* sub, std::string& address) {
       ->type_name("ADDRESS");
 }
 
+void add_tensorboard(CLI::App* sub, std::string& folder) {
+  sub->add_option(
+         "--tensorboard", folder,
+         "folder for curves that `tensorboard --logdir` shows: losses, rates, seconds of a step")
+      ->check(kNamed);
+}
+
 void add_transport(CLI::App* sub, starling::actors::TransportChoice& choice) {
   using enum starling::actors::TransportChoice;
   const auto choose = [&choice](const std::string& name) {
@@ -117,6 +124,7 @@ void add_run(CLI::App& app, RunOptions& o) {
   sub->add_option("--checkpoints", o.checkpoints,
                   "folder or s3://BUCKET/PREFIX, instead of the job file's");
   add_metrics(sub, o.metrics);
+  add_tensorboard(sub, o.tensorboard);
   add_transport(sub, o.transport);
   add_log(sub, o);
 }
@@ -250,6 +258,7 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
   sub->add_flag("--resume", o.resume,
                 "a job that begins here goes on from the newest complete checkpoint");
   add_metrics(sub, o.metrics);
+  add_tensorboard(sub, o.tensorboard);
   sub->add_flag("--child", o.child)->group("");
   add_log(sub, o);
 }

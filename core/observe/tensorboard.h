@@ -1,0 +1,50 @@
+#pragma once
+// The curves of a run as an event file of TensorBoard.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/job/job.h"
+#include "core/observe/event_sink.h"
+#include "core/observe/line_file.h"
+
+namespace starling {
+
+// Scalars by version, each once, under the names that logs of scripts have (docs/pytorch.md):
+//   loss, norm, rate, workers, ms, and NAME of what a script measures beside its loss
+//   validation.loss, validation.NAME, and validation.perplexity of a language model
+// Where steps are computed a second time, from a checkpoint, TensorBoard is told to forget what it has of them.
+class TensorboardSink : public EventSink {
+ public:
+  // Begins a new file in `folder`, which it makes. Errors: kBadInput  it cannot be written.
+  static Result<std::unique_ptr<TensorboardSink>> make(const Job& job, const std::string& folder);
+  void on(const Event& event) override;
+
+ private:
+  TensorboardSink(const Job& job, int fd);
+  struct Scalar {
+    std::string tag;
+    double value;
+  };
+  void add(const event::StepPassed& step);
+  void add(const event::Evaluated& evaluated);
+  // Has TensorBoard forget what it has of this step and later ones.
+  void begin_at(Version version);
+  void put(Version version, const std::vector<Scalar>& scalars);
+
+  const bool has_tokens_;
+  const std::vector<std::string> metrics_;  // their names
+  LineFile file_;
+  std::optional<Version> next_;  // the first step that was not told
+  std::optional<Version> next_evaluation_;
+};
+
+// A record of an event file: its length, its bytes, and a checksum of each.
+std::string tensorboard_record(std::string_view event);
+
+}  // namespace starling
