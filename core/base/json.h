@@ -13,6 +13,8 @@ namespace starling {
 
 // Errors: kBadInput  no JSON, nested deeper than `depth_max`, or one key twice in an object.
 inline Result<nlohmann::json> parse_json(std::string_view text, int depth_max = 16) {
+  // The parser would take a NUL for the end, and what follows for nothing.
+  if (text.find('\0') != text.npos) return bad_input("is not JSON");
   std::string problem;
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {

@@ -264,6 +264,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view text,
   if (text.empty() || text.front() != '{') return bad_input("header does not begin with \"{\"");
   while (text.back() == ' ') text.remove_suffix(1);
   if (text.back() != '}') return bad_input("header does not end with \"}\" and spaces");
+  if (text.find('\0') != text.npos) return bad_input("header has a byte 0");
   HeaderReader reader;
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader))
     return bad_input(reader.problem);

@@ -81,6 +81,9 @@ def it_writes_what_the_command_writes(place):
         ended = server.completion(prompt=["ab"], max_tokens=50, temperature=0, stop=[stop], echo=True)["choices"][0]
         require(ended["finish_reason"] == "stop" and ended["text"] == "ab" + choice["text"][:choice["text"].index(stop)], str(ended))
         require(len(server.completion(prompt="ab", temperature=0)["choices"][0]["text"].encode()) >= 16, "16 tokens are usual")
+        with serving(model + "/", "--temperature", "0") as other:  # what a request says nothing of
+            require(other.name == server.name, other.name)
+            require(other.completion(prompt="ab", max_tokens=50)["choices"][0]["text"] == choice["text"], "--temperature is not heard")
         # A stream has the same text in pieces.
         status, text = server.ask({"prompt": "ab", "max_tokens": 50, "temperature": 0, "stream": True,
                                    "stream_options": {"include_usage": True}})
@@ -110,10 +113,18 @@ def what_is_not_done_is_refused(place):
         for wanted, arguments in (
                 (404, {"path": "/v1/chat/completions"}), (404, {"path": "/"}), (405, {"method": "PUT"}),
                 (405, {"method": "POST", "path": "/v1/models"}), (415, {"Content-Type": "text/plain"}),
-                (403, {"Host": "example.org"}), (403, {"Host": "127.0.0.1.example.org:80"})):
+                (415, {"Content-Type": "application/jsonx"}), (403, {"Host": "example.org"}),
+                (403, {"Host": "127.0.0.1.example.org:80"}), (403, {"Host": "localhost:example.org"})):
             status, text = server.ask({"prompt": "a"}, **arguments)
             require(status == wanted and json.loads(text)["error"]["message"], f"{arguments}: {status} {text}")
-        require(server.ask({"prompt": "a", "max_tokens": 1}, Host="localhost:1")[0] == 200, "localhost is this machine")
+        for words in ({"Host": "LocalHost:1"}, {"Content-Type": "Application/JSON; charset=utf-8"}, {"path": "/v1/completions?a=b"}):
+            require(server.ask({"prompt": "a", "max_tokens": 1}, **words)[0] == 200, f"{words} is refused")
+        require(server.ask(b'{"prompt": "a"}\0 x')[0] == 400, "what stands behind a NUL")
+        for wanted, head in ((b"400", b"POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n"), (b"400", b"\0\1\2\r\n\r\n"),
+                             (b"431", b"GET / HTTP/1.1\r\nX: " + b"x" * 20000 + b"\r\n\r\n")):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as odd:
+                odd.sendall(head)
+                require(odd.makefile("rb").readline().split()[1:2] == [wanted], f"{head[:60]} is not answered with {wanted}")
         with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as large:  # its body is not waited for
             large.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 17825792\r\n\r\n")
             require(large.makefile("rb").readline().split()[1] == b"413", "a request of 17 MiB")
@@ -128,14 +139,23 @@ def clients_that_misbehave_cost_nobody_else(place):
         garbage = socket.create_connection(("127.0.0.1", server.port))
         garbage.sendall(os.urandom(4096))
         require(server.completion(prompt="a", max_tokens=3)["usage"]["completion_tokens"] == 3, "no answer")
-        # One that asks for a million tokens and goes away ends what it asked for.
-        gone = socket.create_connection(("127.0.0.1", server.port))
-        body = json.dumps({"prompt": "a", "max_tokens": 1 << 20}).encode()
-        gone.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
-                     + str(len(body)).encode() + b"\r\n\r\n" + body)
-        time.sleep(0.5)
-        gone.close()
-        require(server.completion(prompt="a", max_tokens=3)["usage"]["completion_tokens"] == 3, "no answer after one that left")
+        # One that asks for a million tokens and goes away ends what it asked for, also if it has sent more.
+        for more in (b"", b"\r\n"):
+            gone = socket.create_connection(("127.0.0.1", server.port))
+            body = json.dumps({"prompt": "a", "max_tokens": 1 << 20}).encode()
+            gone.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+                         + str(len(body)).encode() + b"\r\n\r\n" + body + more)
+            time.sleep(0.5)
+            gone.close()
+            require(server.completion(prompt="a", max_tokens=3)["usage"]["completion_tokens"] == 3, "no answer after one that left")
+        # More than are heard at a time wait for their turn.
+        answers = []
+        many = [threading.Thread(target=lambda: answers.append(server.completion(prompt="a", max_tokens=3))) for _ in range(60)]
+        for thread in many:
+            thread.start()
+        for thread in many:
+            thread.join()
+        require(len(answers) == 60, f"{len(answers)} of 60 were answered")
         # And a signal ends one that is being answered.
         asking = threading.Thread(target=suppressed, args=[server])
         asking.start()
@@ -155,7 +175,8 @@ def what_cannot_be_served_is_one_line(place):
     model = trained(place)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         for expected, words in (("Address already in use", ["--serve", taken.getsockname()[1]]), ("--serve", ["--serve", "70000"]),
-                                ("exclude one another", ["--serve", 0, "--prompt", "a"])):
+                                *(("--serve", ["--serve", 0, *words]) for words in (
+                                    ["--prompt", "a"], ["--tokens", 3], ["--stop", "e"], ["--past-end"], ["--ids"], ["--samples", 2]))):
             done = subprocess.run([STARLING, "generate", model, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE)
             require(done.returncode == 2 and expected in done.stderr and not done.stdout, f"{words}: {done.returncode} {done.stderr}")
 

@@ -108,7 +108,6 @@ Result<CompletionRequest> parse_completion(std::string_view text, const std::str
   CompletionRequest request;
   request.writing.tokens = kTokensUsual;
   request.writing.rule = rule;
-  request.writing.rule.temperature = 1;
   for (const auto& [key, value] : json.items()) {
     if (value.is_null()) continue;
     STARLING_TRY(take(key, value, name, request));

@@ -17,8 +17,7 @@ struct CompletionRequest {
   bool echo = false;          // the prompt stands before what is written
 };
 
-// `name`: of the only model. `rule`: of a request that says nothing; temperature is 1 and max_tokens 16 then, as
-// OpenAI has them. Members that are null are as if they were not there.
+// `name`: of the only model. `rule`: of a request that says nothing; max_tokens is 16 then, as OpenAI has it. Members that are null are as if they were not there.
 // Errors: kBadInput  no such object, or one that asks for what is not done here; the text names the member.
 Result<CompletionRequest> parse_completion(std::string_view json, const std::string& name,
                                            const SamplingRule& rule);

@@ -7,6 +7,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -17,8 +18,10 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
+#include "core/base/text.h"
 #include "core/observe/metrics.h"
 #include "tools/starling/completion_request.h"
 
@@ -32,8 +35,8 @@ using Reply = nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{
-    10};  // for a request, and for a part of its answer to be taken
+// For a request to come while nothing else is done, and in all for its answer to be taken.
+constexpr std::chrono::seconds kPatience{10};
 constexpr std::chrono::milliseconds kLook{100};  // between two looks whether it is to end
 constexpr std::uint32_t kHeaderBytesMax = 16 * 1024;
 constexpr std::uint64_t kBodyBytesMax = 16u << 20;
@@ -48,10 +51,21 @@ std::string plain(beast::string_view view) {
   return {view.data(), view.size()};
 }
 
-bool is_this_machine(std::string host) {
+// In letters of either case.
+bool is_word(std::string_view text, std::string_view word) {
+  return beast::iequals({text.data(), text.size()}, {word.data(), word.size()});
+}
+
+bool is_this_machine(std::string_view host) {
   const auto colon = host.rfind(':');
-  if (colon != host.npos && host.find(']', colon) == host.npos) host.resize(colon);
-  return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
+  const bool has_port = colon != host.npos && host.find(']', colon) == host.npos;
+  if (has_port && host.find_first_not_of("0123456789", colon + 1) != host.npos) return false;
+  host = host.substr(0, has_port ? colon : host.npos);
+  return host == "127.0.0.1" || is_word(host, "localhost") || host == "[::1]";
+}
+
+bool is_json(std::string_view content_type) {
+  return is_word(trimmed(content_type.substr(0, content_type.find(';'))), "application/json");
 }
 
 }  // namespace
@@ -69,7 +83,9 @@ struct CompletionServer::Impl {
   std::function<int()> ended;
   int signal = 0;  // what `ended` gave
   std::uint64_t requests = 0;
-  int open = 0;  // connections; before `io`, whose end ends them
+  std::uint64_t written = 0;  // completions, while which nobody else is heard
+  int open = 0;               // connections; before `io`, whose end ends them
+  bool accepts = false;       // else the next ones wait in the kernel's queue
   asio::io_context io{1};
   asio::ip::tcp::acceptor acceptor{io};
   asio::steady_timer pause{io};
@@ -87,20 +103,37 @@ struct CompletionServer::Impl::Connection : std::enable_shared_from_this<Connect
   void begin() {
     parser.header_limit(kHeaderBytesMax);
     parser.body_limit(kBodyBytesMax);
-    stream.expires_after(kPatience);
-    http::async_read(stream, buffer, parser,
-                     [self = shared_from_this()](error_code error, std::size_t) {
-                       if (error == http::error::body_limit || error == http::error::header_limit)
-                         self->refuse(413, "a request has at most 16 MiB");
-                       else if (!error)
-                         self->answer();
-                     });
+    be_patient();
+    http::async_read(
+        stream, buffer, parser, [self = shared_from_this()](error_code error, std::size_t) {
+          self->patience.cancel();
+          const bool is_of_http = error.category() == make_error_code(http::error{}).category();
+          if (!error)
+            self->answer();
+          else if (error == http::error::body_limit)
+            self->refuse(413, "a request has at most 16 MiB");
+          else if (error == http::error::header_limit)
+            self->refuse(431, "the head of a request has at most 16 KiB");
+          else if (is_of_http && error != http::error::end_of_stream &&
+                   error != http::error::partial_message)
+            self->refuse(400, "no request of HTTP: " + error.message());
+        });
+  }
+  // Closes a connection whose request does not come.
+  void be_patient() {
+    patience.expires_after(kPatience);
+    patience.async_wait([weak = weak_from_this(), before = server.written](error_code error) {
+      const auto self = weak.lock();
+      if (error || !self) return;
+      if (self->server.written != before) return self->be_patient();  // it may have come meanwhile
+      error_code ignored;
+      self->stream.socket().close(ignored);
+    });
   }
 
   // Whether all of it was taken. The client that does not read is given up, and so is all once the command ends.
   bool send(std::string_view bytes) {
     const int descriptor = stream.socket().native_handle();
-    const auto until = std::chrono::steady_clock::now() + kPatience;
     while (!bytes.empty()) {
       const auto sent = ::send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (sent > 0) {
@@ -108,9 +141,11 @@ struct CompletionServer::Impl::Connection : std::enable_shared_from_this<Connect
         continue;
       }
       if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return false;
+      const auto begun = std::chrono::steady_clock::now();
       pollfd wanted{descriptor, POLLOUT, 0};
       ::poll(&wanted, 1, static_cast<int>(kLook.count()));
-      if (is_over() || std::chrono::steady_clock::now() > until) return false;
+      waited += std::chrono::steady_clock::now() - begun;
+      if (is_over() || waited > kPatience) return false;
     }
     return true;
   }
@@ -118,10 +153,10 @@ struct CompletionServer::Impl::Connection : std::enable_shared_from_this<Connect
     if (server.signal == 0) server.signal = server.ended();
     return server.signal != 0;
   }
+  // Whether the client has closed its side, whatever else it sent before.
   bool is_gone() {
-    char byte = 0;
-    const auto got = ::recv(stream.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    pollfd asked{stream.socket().native_handle(), POLLRDHUP, 0};
+    return ::poll(&asked, 1, 0) > 0;
   }
 
   void reply(int status, const std::string& type, const std::string& body) {
@@ -146,7 +181,7 @@ struct CompletionServer::Impl::Connection : std::enable_shared_from_this<Connect
 
   void answer() {
     const auto& request = parser.get();
-    const std::string target = plain(request.target());
+    const std::string asked = plain(request.target()), target = asked.substr(0, asked.find('?'));
     const bool asks = request.method() == http::verb::get || request.method() == http::verb::head;
     if (!is_this_machine(plain(request[http::field::host])))
       return refuse(403, "Host must be 127.0.0.1 or localhost");
@@ -161,7 +196,7 @@ struct CompletionServer::Impl::Connection : std::enable_shared_from_this<Connect
                     "completions are at POST /v1/completions, the model's name at GET /v1/models");
     if (request.method() != http::verb::post)
       return refuse(405, "/v1/completions is asked with POST");
-    if (!plain(request[http::field::content_type]).starts_with("application/json"))
+    if (!is_json(plain(request[http::field::content_type])))
       return refuse(415, "Content-Type must be application/json");
     complete(request.body());
   }
@@ -201,6 +236,7 @@ struct CompletionServer::Impl::Connection : std::enable_shared_from_this<Connect
           }
           return ready.empty() || event(completion(std::string(ready), nullptr));
         });
+    ++server.written;
     if (!written) {
       if (request.stream)
         event({{"error", {{"message", written.error().text()}, {"type", "server_error"}}}});
@@ -224,17 +260,20 @@ struct CompletionServer::Impl::Connection : std::enable_shared_from_this<Connect
 
   beast::tcp_stream stream;
   Impl& server;
+  asio::steady_timer patience{server.io};
+  std::chrono::steady_clock::duration waited{};  // for the client to take the answer
   std::uint64_t number = 0;
   beast::flat_buffer buffer;
   http::request_parser<http::string_body> parser;
 };
 
-// The next connection; those beyond kConnectionsMax are closed at once.
+// The next connection, unless there are kConnectionsMax.
 void CompletionServer::Impl::accept() {
+  accepts = open < kConnectionsMax;
+  if (!accepts) return;
   acceptor.async_accept([this](error_code error, asio::ip::tcp::socket socket) {
     if (error == asio::error::operation_aborted) return;
-    if (!error && open < kConnectionsMax)
-      std::make_shared<Connection>(std::move(socket), *this)->begin();
+    if (!error) std::make_shared<Connection>(std::move(socket), *this)->begin();
     if (!error) return accept();
     // accept() found no free descriptor: connections that end give some back.
     pause.expires_after(kLook);
@@ -269,8 +308,11 @@ Result<std::unique_ptr<CompletionServer>> CompletionServer::make(std::uint16_t p
 
 int CompletionServer::run(const std::function<int()>& ended) {
   impl_->ended = ended;
-  impl_->accept();
-  while (impl_->signal == 0 && (impl_->signal = ended()) == 0) impl_->io.run_for(kLook);
+  while (impl_->signal == 0 && (impl_->signal = ended()) == 0) {
+    if (!impl_->accepts) impl_->accept();
+    impl_->io.restart();
+    impl_->io.run_for(kLook);
+  }
   return impl_->signal;
 }
 

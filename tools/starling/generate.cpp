@@ -37,9 +37,17 @@ Result<std::string> prompt_of(const GenerateCommand& command) {
   return text;
 }
 
+SamplingRule rule_of(const GenerateCommand& command, double usual_temperature) {
+  SamplingRule rule = command.rule;
+  rule.temperature = command.temperature.value_or(usual_temperature);
+  return rule;
+}
+
 Result<int> serve(const GenerateCommand& command, TextWriter& writer) {
-  const std::string name = std::filesystem::path(command.model).lexically_normal().string();
-  STARLING_TRY(server, CompletionServer::make(*command.serve, name, command.rule, writer));
+  std::filesystem::path model = std::filesystem::path(command.model).lexically_normal();
+  if (model.filename().empty()) model = model.parent_path();
+  const std::string name = model.string();
+  STARLING_TRY(server, CompletionServer::make(*command.serve, name, rule_of(command, 1), writer));
   std::printf("completions of %s are at %s; Ctrl-C ends it\n", name.c_str(), server->url().c_str());
   std::fflush(stdout);
   return 128 + server->run([] { return pending_signal(); });
@@ -47,8 +55,6 @@ Result<int> serve(const GenerateCommand& command, TextWriter& writer) {
 
 Result<int> run(const GenerateCommand& command) {
   STARLING_TRY(prompt, prompt_of(command));
-  if (command.serve && !(command.prompt.empty() && command.prompt_file.empty()))
-    return bad_input("--serve and a prompt exclude one another: whoever asks sends one");
   STARLING_TRY(writer, TextWriter::open(command.model, command.tokenizer, command.isa));
   STARLING_TRY(begun, writer->begin(prompt));
   block_ending_signals();
@@ -66,8 +72,8 @@ Result<int> run(const GenerateCommand& command) {
     if (sample > 0) std::printf("\n---\n");
     if (!command.ids) std::fwrite(prompt.data(), 1, prompt.size(), stdout);
     STARLING_TRY(written, writer->write(begun,
-                                        {command.tokens, sample, command.rule, command.stop,
-                                         command.past_end, command.ids},
+                                        {command.tokens, sample, rule_of(command, 0.8),
+                                         command.stop, command.past_end, command.ids},
                                         show));
     if (signal != 0) return 128 + signal;
     tokens += written.tokens;
@@ -110,11 +116,11 @@ void add_generate(CLI::App& app, GenerateCommand& command) {
   sub->add_option("--samples", command.samples, "texts from the same prompt")
       ->check(CLI::Range(1u, 1u << 16))
       ->capture_default_str();
-  sub->add_option("--temperature", command.rule.temperature,
-                  "0: always the most likely token; 1: as the model has it")
+  sub->add_option(
+         "--temperature", command.temperature,
+         "0: always the most likely token; 1: as the model has it (default: 0.8, of --serve 1)")
       ->check(kFinite)
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
+      ->check(CLI::Range(0.0, 100.0));
   sub->add_option("--top-k", command.rule.top_k, "only the so many most likely tokens; 0: all")
       ->check(kWhole)
       ->capture_default_str();
@@ -136,7 +142,9 @@ void add_generate(CLI::App& app, GenerateCommand& command) {
          "--serve", command.serve,
          "answers POST /v1/completions at this port of 127.0.0.1, as OpenAI's clients ask, "
          "until it is ended; 0: any port")
-      ->check(CLI::Range(0, 65535));
+      ->check(CLI::Range(0, 65535))
+      ->excludes("--prompt", "--prompt-file", "--tokens", "--samples", "--stop", "--past-end",
+                 "--ids");
   sub->add_option("--isa", command.isa, "instruction set to compute with")
       ->check(CLI::IsMember({"auto", "reference", "avx2", "avx512"}))
       ->capture_default_str();

@@ -19,7 +19,8 @@ struct GenerateCommand {
   std::string prompt_file;  // its text is the prompt; "-": standard input
   std::uint32_t tokens = 200;
   std::uint32_t samples = 1;
-  SamplingRule rule{.temperature = 0.8};
+  std::optional<double> temperature;   // none: 0.8, and 1 for requests, as OpenAI has it
+  SamplingRule rule;                   // but its temperature
   std::vector<std::string> stop;       // texts; what is written ends before the first of them
   bool past_end = false;               // a token for the end of a document ends nothing
   bool ids = false;                    // the tokens as numbers
