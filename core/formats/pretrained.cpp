@@ -13,14 +13,14 @@
 
 #include "core/base/file_system.h"
 #include "core/base/json.h"
+#include "core/formats/torch_file.h"
 
 namespace starling {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kOneFile = "model.safetensors";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr const char* kOneFile[] = {"model.safetensors", "pytorch_model.bin"};
 constexpr std::uint64_t kIndexBytesMax = 64u << 20;
 
 // Names stand in messages, which are lines.
@@ -66,14 +66,22 @@ Result<PretrainedWeights> PretrainedWeights::open(const std::string& path) {
     return weights;
   }
   const std::string folder = path + "/";
-  if (fs::exists(folder + kOneFile, error)) {
-    STARLING_TRY(weights.add(folder + kOneFile));
-    return weights;
+  const auto is_there = [&](const std::string& name) { return fs::exists(folder + name, error); };
+  std::string index_file;
+  for (const char* const one : kOneFile) {
+    if (is_there(one)) {
+      STARLING_TRY(weights.add(folder + one));
+      return weights;
+    }
+    index_file = std::string(one) + kIndexSuffix;
+    if (is_there(index_file)) break;
+    index_file.clear();
   }
-  if (!fs::exists(folder + kIndexFile, error))
-    return bad_input(std::string("has no ") + kOneFile + ", nor " + kIndexFile + " with shards; " +
-                     path);
-  STARLING_TRY(index, read_index(folder + kIndexFile));
+  if (index_file.empty())
+    return bad_input(
+        "has no model.safetensors or pytorch_model.bin, nor the .index.json of one with shards; " +
+        path);
+  STARLING_TRY(index, read_index(folder + index_file));
   std::set<std::string> shards;
   for (const auto& [tensor, shard] : index) shards.insert(shard);
   for (const std::string& shard : shards) {
@@ -94,7 +102,7 @@ Result<PretrainedWeights> PretrainedWeights::open(const std::string& path) {
 
 Result<> PretrainedWeights::add(const std::string& path) {
   STARLING_TRY(stamp, stamp_of(path));
-  STARLING_TRY(opened, SafetensorsFile::open(path));
+  STARLING_TRY(opened, is_torch_file(path) ? open_torch_file(path) : SafetensorsFile::open(path));
   files_.push_back(std::make_unique<const SafetensorsFile>(std::move(opened)));
   const SafetensorsFile& file = *files_.back();
   stamps_.emplace(&file, stamp);

@@ -1,5 +1,6 @@
 #pragma once
-// The weights of a model that was published: safetensors as transformers writes them, one file or shards.
+// The weights of a model that was published, as transformers writes them: safetensors or files of torch.save(), one
+// or shards.
 
 #include <cstdint>
 #include <map>
@@ -14,13 +15,16 @@
 
 namespace starling {
 
+// Behind the name that a model of one file would have: the index of its shards.
+inline constexpr const char* kIndexSuffix = ".index.json";
+
 // Const functions: any thread. The files stay open, and what is read is of the bytes that they had when they
 // were opened, as far as sizes and times of the files tell.
 class PretrainedWeights {
  public:
-  // `path`: a .safetensors file, or a folder with model.safetensors, or with model.safetensors.index.json and
-  // the shards that it names. Errors: kBadInput  nothing of that kind is there, a file is none, or the index and
-  // its shards do not have the same tensors.
+  // `path`: such a file, or a folder with model.safetensors or pytorch_model.bin, or with the .index.json of one and
+  // the shards that it names; safetensors are preferred. Errors: kBadInput  nothing of that kind is there, a file is
+  // none, or the index and its shards do not have the same tensors.
   static Result<PretrainedWeights> open(const std::string& path);
 
   struct Tensor {

@@ -64,8 +64,20 @@ Result<> SafetensorsFile::load() {
   if (!header) return std::move(header).error();
   metadata_ = std::move(header.value().metadata);
   tensors_ = std::move(header.value().tensors);
-  for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
+  index();
   return ok();
+}
+
+SafetensorsFile SafetensorsFile::of(std::unique_ptr<const StoredObject> object,
+                                    std::vector<SafetensorsEntry> tensors) {
+  SafetensorsFile file(std::move(object));
+  file.tensors_ = std::move(tensors);
+  file.index();
+  return file;
+}
+
+void SafetensorsFile::index() {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
 }
 
 const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {

@@ -57,6 +57,10 @@ class SafetensorsFile {
   //                    the text names the file and what was found.
   static Result<SafetensorsFile> open(const std::string& path);
   static Result<SafetensorsFile> open(std::unique_ptr<const StoredObject> object);
+  // Tensors of an object whose own header is of another form and has been checked: offsets are from its begin,
+  // in order, and each tensor lies within it.
+  static SafetensorsFile of(std::unique_ptr<const StoredObject> object,
+                            std::vector<SafetensorsEntry> tensors);
   SafetensorsFile(SafetensorsFile&& other) noexcept = default;
   SafetensorsFile& operator=(SafetensorsFile&&) = delete;
 
@@ -80,6 +84,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(std::unique_ptr<const StoredObject> object)
       : object_(std::move(object)) {}
   Result<> load();
+  void index();
   Error wrong_dtype(const SafetensorsEntry& entry, Dtype expected) const;
   template <class T>
   Result<std::vector<T>> whole(std::string_view name, Dtype dtype) const;

@@ -1,13 +1,16 @@
 // What a peer can reach before anybody trusts it: the decoders of envelopes, log entries and
 // the group's state, and the key file's parser; of the small frames of a step; of what metadata
 // services answer; of the manifest of a checkpoint; of a line of events; and of what others wrote of a model: its
-// tokenizer, its config.json, token files. First byte of the input: which one, and
+// tokenizer, its config.json, token files, weights of torch. First byte of the input: which one, and
 // whether the rest is sealed first (so that a fuzzer gets past the checksum). An accepted message
 // must be one that we could have sent: encoding it again checks all limits, and decoding that must
 // give the same bytes once more.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +20,7 @@
 #include "core/base/keys.h"
 #include "core/data/token_file.h"
 #include "core/formats/checkpoint.h"
+#include "core/formats/torch_file.h"
 #include "core/job/models/published_model.h"
 #include "core/observe/event_line.h"
 #include "core/observe/event_reader.h"
@@ -152,12 +156,38 @@ void check_tokens(ByteView bytes) {
   STARLING_CHECK(sum <= file.value().size() * 0xffffffffull);
 }
 
+class Held : public StoredObject {
+ public:
+  explicit Held(ByteView bytes) : bytes_(bytes) {}
+  std::uint64_t size() const override { return bytes_.size(); }
+  Result<> read(std::uint64_t from, std::span<std::uint8_t> out) const override {
+    STARLING_CHECK(from <= bytes_.size() && out.size() <= bytes_.size() - from);
+    std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(from), out.size(), out.begin());
+    return ok();
+  }
+  const std::string& place() const override { return place_; }
+
+ private:
+  const ByteView bytes_;
+  const std::string place_ = "fuzz";
+};
+
+// Each tensor lies within the file.
+void check_torch(ByteView bytes) {
+  const auto file = open_torch_file(std::make_unique<const Held>(bytes));
+  if (!file) return;
+  for (const auto& tensor : file.value().tensors()) {
+    Bytes data(tensor.bytes);
+    STARLING_CHECK(file.value().read(tensor, 0, data).has_value());
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const ByteView rest(data + 1, size - 1);
-  switch (data[0] % 16) {
+  switch (data[0] % 17) {
     case 0:
       check_envelope(rest);
       break;
@@ -203,8 +233,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 14:
       check_config(rest);
       break;
-    default:
+    case 15:
       check_tokens(rest);
+      break;
+    default:
+      check_torch(rest);
       break;
   }
   return 0;

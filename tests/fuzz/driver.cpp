@@ -25,9 +25,15 @@ namespace {
 
 using namespace starling;
 
+// A file of the sources, in whose root the program is to run; empty elsewhere.
+std::string whole(const char* path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string{std::istreambuf_iterator<char>(file), {}};
+}
+
 // A valid input for each of the harness's ways in.
 Bytes valid_input(samples::Maker& random) {
-  const auto way = static_cast<std::uint8_t>(random.below(16));
+  const auto way = static_cast<std::uint8_t>(random.below(17));
   Bytes message;
   static const std::string answers[] = {
       R"({"action":"terminate","time":"2026-01-02T08:22:00.5+01:00"})",
@@ -62,12 +68,10 @@ Bytes valid_input(samples::Maker& random) {
     static const std::vector<Event> events = samples::events();
     const std::string text = event_line(events[random.below(events.size())], /*began_ns=*/0);
     message.assign(text.begin(), text.end());
-  } else if (way == 13) {
-    // Run in the root of the sources; elsewhere there is no valid one.
-    static const std::string text = [] {
-      std::ifstream file("tests/fixtures/bpe/qwen2.json", std::ios::binary);
-      return std::string{std::istreambuf_iterator<char>(file), {}};
-    }();
+  } else if (way == 13 || way == 16) {
+    static const std::string tokenizer = whole("tests/fixtures/bpe/qwen2.json");
+    static const std::string weights = whole("tests/fixtures/torch/state_dict.bin");
+    const std::string& text = way == 13 ? tokenizer : weights;
     message.assign(text.begin(), text.end());
   } else if (way == 14) {
     const std::string text =
