@@ -34,13 +34,15 @@ Result<std::uint64_t> sequences_in(std::uint64_t tokens, std::uint64_t context, 
 // Data whose bytes stay where they are: samples are read as they are asked for.
 class MappedDataset : public Dataset {
  protected:
-  Result<> take(std::unique_ptr<BytesSource> source, std::uint64_t samples,
-                const std::string& path) {
+  // `form`: what else than its bytes says which samples the source has.
+  Result<> take(std::unique_ptr<BytesSource> source, std::uint64_t samples, const std::string& path,
+                const Digest& form = {}) {
     source_ = std::move(source);
     path_ = path;
     samples_ = samples;
+    form_ = form;
     STARLING_TRY(identity, identity_of(source_->size(), reader()));
-    identity_ = identity;
+    identity_ = identity + form_;
     STARLING_TRY(touched, source_->touched(0, source_->size()));
     if (touched) return changed(*touched, "");
     return ok();
@@ -87,7 +89,7 @@ class MappedDataset : public Dataset {
     STARLING_TRY(identity, identity_of(source_->size(), reader()));
     STARLING_TRY(after, source_->touched(0, source_->size()));
     if (after) return changed(*after, "");
-    if (identity != identity_) return changed(before.value_or(path_), "");
+    if (identity + form_ != identity_) return changed(before.value_or(path_), "");
     return ok();
   }
 
@@ -104,11 +106,13 @@ class MappedDataset : public Dataset {
   }
   std::optional<Digest> content(const std::function<bool()>& go_on) const override {
     if (is_known_whole(source_->size())) return identity();
-    return content_of(source_->size(), reader(), go_on);
+    const auto all = content_of(source_->size(), reader(), go_on);
+    return all ? std::optional(*all + form_) : std::nullopt;
   }
 
   std::unique_ptr<BytesSource> source_;
   std::string path_;
+  Digest form_{};
   mutable std::mutex looking_;
 };
 
@@ -146,41 +150,102 @@ class TokenDataset : public MappedDataset {
       if (first.empty()) {
         first = path;
         set->width_ = found.width;
-      } else if (found.width != set->width_) {
+        set->sequence_ = found.sequence;
+      }
+      if (found.width != set->width_)
         return bad_data("has tokens of " + bits(found.width) + ", expected " + bits(set->width_) +
                             " as in " + first,
                         path);
-      }
+      if (found.sequence != set->sequence_)
+        return bad_data("has documents that begin " + beginning(found.sequence) + ", expected " +
+                            beginning(set->sequence_) + " as in " + first,
+                        path);
+      if (found.sequence != 0 && found.sequence != input.positions)
+        return bad_data("has documents that begin " + beginning(found.sequence) +
+                            ", as --pad-to has said; the context must be as long, is " +
+                            std::to_string(input.positions),
+                        path);
       return found.tokens;
     };
     // A folder's files count only if they say that they are tokens: any file could be raw ones.
     const auto extensions =
         spec.extensions.empty() ? std::vector<std::string>{".bin"} : spec.extensions;
     STARLING_TRY(source, BytesSource::open(spec.path, extensions, payload));
-    STARLING_TRY(samples, sequences_in(source->size() / bytes_of(set->width_), input.positions,
-                                       "tokens", spec.path));
     set->context_ = input.positions;
-    STARLING_TRY(set->take(std::move(source), samples, spec.path));
+    set->tokens_ = source->size() / bytes_of(set->width_);
+    // Behind the last of them no token needs to be: none of another document is learned.
+    const std::uint64_t there = set->tokens_ + (set->sequence_ != 0 ? 1 : 0);
+    STARLING_TRY(samples, sequences_in(there, input.positions, "tokens", spec.path));
+    STARLING_TRY(set->find_learned(*source, samples, spec.path));
+    const std::uint64_t sequence[] = {set->sequence_};
+    const Digest form = set->sequence_ != 0
+                            ? identity_of(as_bytes(std::span<const std::uint64_t>(sequence)))
+                            : Digest{};
+    STARLING_TRY(set->take(std::move(source), samples - set->left_out_, spec.path, form));
     return std::unique_ptr<Dataset>(std::move(set));
+  }
+
+  std::string remark() const override {
+    std::string text = MappedDataset::remark();
+    if (left_out_ > 0)
+      text += (text.empty() ? "" : "; ") + std::to_string(left_out_) + " of " +
+              std::to_string(samples_ + left_out_) +
+              " sequences have no token to learn and are left out";
+    return text;
   }
 
  private:
   static std::string bits(TokenWidth width) {
-    return std::to_string(8 * bytes_of(width)) + " bits";
+    return std::to_string(8 * bytes_of(width)) + " bits" +
+           (width == TokenWidth::kMasked32 ? " with a loss mask" : "");
   }
+  static std::string beginning(std::uint32_t sequence) {
+    return sequence == 0 ? "anywhere" : "every " + std::to_string(sequence) + " tokens";
+  }
+  // The tokens of window i, and of the one after it the first, if there is one.
+  std::pair<std::uint64_t, std::size_t> window(std::uint64_t i) const {
+    const std::uint64_t first = i * context_;
+    return {first,
+            static_cast<std::size_t>(std::min<std::uint64_t>(context_ + 1, tokens_ - first))};
+  }
+  // Finds the windows that are samples, where some are not.
+  Result<> find_learned(const BytesSource& source, std::uint64_t windows, const std::string& path) {
+    if (width_ != TokenWidth::kMasked32) return ok();
+    Bytes room;
+    std::vector<std::uint64_t> learned;
+    for (std::uint64_t i = 0; i < windows; ++i) {
+      const auto [first, count] = window(i);
+      STARLING_TRY(bytes, source.read(first * bytes_of(width_), count * bytes_of(width_), room));
+      const TokenFile tokens{bytes, width_};
+      std::uint64_t t = 1;
+      while (t < count && !tokens.is_learned(t)) ++t;
+      if (t < count) learned.push_back(i);
+    }
+    if (learned.empty()) return bad_data("no token of it is to be learned, by its loss mask", path);
+    left_out_ = windows - learned.size();
+    if (left_out_ > 0) learned_ = std::move(learned);
+    return ok();
+  }
+
   Result<> append(std::uint64_t i, Batch& batch) const override {
     const std::size_t bytes = bytes_of(width_);
-    return copy(i * context_ * bytes, (context_ + 1) * bytes, batch, [&](ByteView tokens) {
+    const auto [first, count] = window(learned_.empty() ? i : learned_[i]);
+    return copy(first * bytes, count * bytes, batch, [&, n = count](ByteView tokens) {
       const TokenFile sample{tokens, width_};
       for (std::size_t t = 0; t < context_; ++t) {
         batch.tokens.push_back(static_cast<std::int32_t>(sample[t]));
-        batch.targets.push_back(static_cast<std::int32_t>(sample[t + 1]));
+        const bool learned = t + 1 < n && sample.is_learned(t + 1);
+        batch.targets.push_back(learned ? static_cast<std::int32_t>(sample[t + 1]) : kNotATarget);
       }
     });
   }
 
   std::size_t context_ = 0;
+  std::uint64_t tokens_ = 0;
   TokenWidth width_ = TokenWidth::k16;
+  std::uint32_t sequence_ = 0;            // TokenFile::sequence
+  std::vector<std::uint64_t> learned_{};  // the windows that are samples; empty: all
+  std::uint64_t left_out_ = 0;
 };
 
 // x and y lie in memory, so a file that changes later changes nothing.

@@ -31,7 +31,9 @@ class Dataset {
   //   text        bytes [i*T, i*T + T], of the file, or of all files below the folder one after the
   //               other in the order of their paths, no symbolic link followed
   //   tokens      tokens [i*T, i*T + T] of token files (core/data/token_file.h), all of one width; of a
-  //               folder or a pattern (core/base/data_files.h) one after the other
+  //               folder or a pattern (core/base/data_files.h) one after the other; of files with a loss mask
+  //               those i that have a token to learn, and a last one without a token behind it where documents
+  //               begin in sequences of T
   //   classified  row i of x [n, inputs] F32 with its label y [n] I32 (safetensors)
   // (T = context; neighbouring sequences share one token, the last target of the first; a tail that
   // is too short is left out). For a synthetic model there is no file: the one sample is empty, and

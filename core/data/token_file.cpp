@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "core/base/check.h"
@@ -13,8 +14,11 @@
 namespace starling {
 namespace {
 
-constexpr std::uint32_t kMagic16 = 20240520, kMagic32 = 20240801;
-constexpr std::uint32_t kVersion16 = 1, kVersion32 = 7;
+struct Form {
+  std::uint32_t magic, version;
+};
+// In the order of TokenWidth.
+constexpr Form kForms[] = {{20240520, 1}, {20240801, 7}, {20261101, 1}};
 constexpr std::uint32_t kEvaluationMagic = 20240522;
 constexpr std::size_t kHeader = 1024;  // bytes
 
@@ -37,32 +41,37 @@ Result<> check_width(const TokenFile& file, const std::string& path) {
                   path);
 }
 
-std::array<std::uint32_t, kHeader / 4> header(TokenWidth width, std::uint32_t count) {
-  const bool wide = width == TokenWidth::k32;
-  return {wide ? kMagic32 : kMagic16, wide ? kVersion32 : kVersion16, count};
+std::array<std::uint32_t, kHeader / 4> header(TokenWidth width, std::uint32_t count,
+                                              std::uint32_t sequence) {
+  const Form& form = kForms[static_cast<std::size_t>(width)];
+  return {form.magic, form.version, count, sequence};
 }
 
 }  // namespace
 
+bool has_token_header(std::uint32_t magic) {
+  return std::ranges::find(kForms, magic, &Form::magic) != std::end(kForms);
+}
+
 Result<TokenFile> parse_token_file(ByteView file, const std::string& path) {
-  std::array<std::uint32_t, 3> words{};
-  if (file.size() >= sizeof words) std::memcpy(words.data(), file.data(), sizeof words);
-  const auto [magic, version, count] = words;
+  std::array<std::uint32_t, 4> words{};
+  std::memcpy(words.data(), file.data(), std::min(file.size(), sizeof words));
+  const auto [magic, version, count, sequence] = words;
   if (magic == kEvaluationMagic)
     return bad_data("is an evaluation file (llm.c magic 20240522), expected tokens", path);
-  if (magic != kMagic16 && magic != kMagic32) {
+  const auto* const form = std::ranges::find(kForms, magic, &Form::magic);
+  if (form == std::end(kForms)) {
     if (file.size() % 2 != 0)
       return bad_data(
           "must have an even number of bytes (uint16 tokens), has " + std::to_string(file.size()),
           path);
-    const TokenFile raw{file, TokenWidth::k16};
+    const TokenFile raw{file};
     STARLING_TRY(check_width(raw, path));
     return raw;
   }
-  const TokenWidth width = magic == kMagic16 ? TokenWidth::k16 : TokenWidth::k32;
-  const std::uint32_t expected = width == TokenWidth::k16 ? kVersion16 : kVersion32;
-  if (version != expected)
-    return bad_data("llm.c version must be " + std::to_string(expected) + ", is " +
+  const auto width = static_cast<TokenWidth>(form - kForms);
+  if (version != form->version)
+    return bad_data("token file's version must be " + std::to_string(form->version) + ", is " +
                         std::to_string(version) + " at byte 4",
                     path);
   const std::uint64_t wanted = kHeader + std::uint64_t{count} * bytes_of(width);
@@ -71,7 +80,7 @@ Result<TokenFile> parse_token_file(ByteView file, const std::string& path) {
                         std::to_string(wanted) + " bytes), file has " +
                         std::to_string(file.size()) + " bytes",
                     path);
-  return TokenFile{file.subspan(kHeader), width};
+  return TokenFile{file.subspan(kHeader), width, width == TokenWidth::kMasked32 ? sequence : 0};
 }
 
 Result<> check_vocabulary(const TokenFile& file, std::int64_t vocabulary, const std::string& path) {
@@ -83,9 +92,11 @@ Result<> check_vocabulary(const TokenFile& file, std::int64_t vocabulary, const 
   return ok();
 }
 
-TokenFiles::TokenFiles(std::string folder, TokenWidth width, std::uint32_t tokens_of_file)
-    : folder_(std::move(folder)), width_(width), of_file_(tokens_of_file) {
+TokenFiles::TokenFiles(std::string folder, TokenWidth width, std::uint32_t tokens_of_file,
+                       std::uint32_t sequence)
+    : folder_(std::move(folder)), width_(width), of_file_(tokens_of_file), sequence_(sequence) {
   STARLING_CHECK(of_file_ >= 1 && of_file_ <= kTokensOfFileMax);
+  STARLING_CHECK(sequence_ == 0 || width_ == TokenWidth::kMasked32);
 }
 
 TokenFiles::~TokenFiles() {
@@ -101,7 +112,7 @@ Result<> TokenFiles::begin() {
   std::snprintf(name, sizeof name, "/tokens-%06u.bin", files_);
   path_ = folder_ + name;
   file_ = std::fopen(path_.c_str(), "wbxe");
-  const auto empty = header(width_, 0);
+  const auto empty = header(width_, 0, sequence_);
   if (!file_ || std::fwrite(empty.data(), sizeof empty, 1, file_) != 1) return cannot_write();
   ++files_;
   here_ = 0;
@@ -109,7 +120,7 @@ Result<> TokenFiles::begin() {
 }
 
 Result<> TokenFiles::end() {
-  const auto whole = header(width_, here_);
+  const auto whole = header(width_, here_, sequence_);
   std::FILE* const file = std::exchange(file_, nullptr);
   const bool written = std::fseek(file, 0, SEEK_SET) == 0 &&
                        std::fwrite(whole.data(), sizeof whole, 1, file) == 1 &&

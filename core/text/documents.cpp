@@ -31,14 +31,40 @@ Result<bool> read_line(std::ifstream& file, std::string& line) {
   return !line.empty();
 }
 
-Result<std::string> text_of_line(std::string_view line, const std::string& field) {
+Result<nlohmann::json> member(nlohmann::json& line, const std::string& field, const char* option) {
+  const auto there = line.find(field);
+  if (there == line.end()) return bad_input("has no \"" + field + "\", which " + option + " names");
+  return std::move(*there);
+}
+
+Result<Stretch> text_in(nlohmann::json& line, const std::string& field, const char* option,
+                        bool learned) {
+  STARLING_TRY(text, member(line, field, option));
+  if (!text.is_string()) return bad_input("has no text in \"" + field + "\"");
+  return Stretch{std::move(text.get_ref<std::string&>()), /*mark=*/false, learned};
+}
+
+Result<std::vector<Stretch>> stretches_of_line(std::string_view line, const LineForm& form) {
   if (line.starts_with("\xef\xbb\xbf")) return bad_input("begins with a byte order mark");
   STARLING_TRY(json, parse_json(line, 64));
-  if (!json.is_object()) return bad_input("is no object, expected {\"" + field + "\": \"..\"}");
-  const auto text = json.find(field);
-  if (text == json.end()) return bad_input("has no \"" + field + "\", which --field names");
-  if (!text->is_string()) return bad_input("has no text in \"" + field + "\"");
-  return std::move(text->get_ref<std::string&>());
+  if (!json.is_object())
+    return bad_input("is no object, expected {\"" + form.field +
+                     "\": " + (form.chat != nullptr ? "[..]}" : "\"..\"}"));
+  if (form.chat != nullptr) {
+    STARLING_TRY(messages, member(json, form.field, "--field"));
+    return chat_stretches(messages, *form.chat);
+  }
+  std::vector<Stretch> stretches;
+  if (!form.prompt.empty()) {
+    STARLING_TRY(prompt, text_in(json, form.prompt, "--prompt-field", /*learned=*/false));
+    stretches.push_back(std::move(prompt));
+  }
+  STARLING_TRY(text, text_in(json, form.field, "--field", /*learned=*/true));
+  if (!form.prompt.empty() && text.text.empty())
+    return bad_input("has an empty text in \"" + form.field + "\", of which nothing is learned");
+  stretches.push_back(std::move(text));
+  std::erase_if(stretches, [](const Stretch& stretch) { return stretch.text.empty(); });
+  return stretches;
 }
 
 }  // namespace
@@ -58,6 +84,8 @@ Result<std::vector<Document>> Documents::next(std::uint64_t bytes) {
 Result<> Documents::take_file(std::vector<Document>& documents) {
   const std::string& path = files_[file_++];
   STARLING_TRY(is_file(path, "a text"));
+  if (form_.masks())
+    return bad_data("is no .jsonl or .ndjson, expected lines with prompts or chats", path);
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
   if (error) return bad_data(error.message(), path);
@@ -72,7 +100,7 @@ Result<> Documents::take_file(std::vector<Document>& documents) {
                     path);
   if (text.empty()) return ok();
   taken_ += size;
-  documents.push_back({std::move(text), path});
+  documents.push_back({{{std::move(text)}}, path});
   return ok();
 }
 
@@ -96,11 +124,11 @@ Result<> Documents::take_line(std::vector<Document>& documents) {
   }
   if (line.ends_with('\r')) line.pop_back();
   if (line.empty()) return ok();
-  auto text = text_of_line(line, field_);
-  if (!text) return std::move(text).error().in(place);
-  if (text.value().empty()) return ok();
+  auto stretches = stretches_of_line(line, form_);
+  if (!stretches) return std::move(stretches).error().in(place);
+  if (stretches.value().empty()) return ok();
   taken_ += line.size();
-  documents.push_back({std::move(text).value(), place});
+  documents.push_back({std::move(stretches).value(), place});
   return ok();
 }
 

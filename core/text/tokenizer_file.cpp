@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/base/file_system.h"
+#include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/text/composed.h"
 #include "core/text/pattern.h"
@@ -319,6 +320,17 @@ std::vector<std::string> tokenizer_files(const std::string& folder) {
   if (std::filesystem::exists(folder + "/tokenizer.json", error)) return {"tokenizer.json"};
   if (std::filesystem::exists(folder + "/vocab.json", error)) return {"vocab.json", "merges.txt"};
   return {};
+}
+
+std::string tokenizer_digest(const std::string& folder) {
+  std::string all;
+  for (const std::string& name : tokenizer_files(folder)) {
+    const auto text = text_of(folder + "/" + name);
+    if (!text) return {};
+    all += name + "\n" + std::to_string(text.value().size()) + "\n" + text.value();
+  }
+  if (all.empty()) return {};
+  return to_string(hash128({reinterpret_cast<const std::uint8_t*>(all.data()), all.size()}));
 }
 
 Result<TokenizerFile> read_tokenizer(const std::string& path, std::vector<std::string>* files) {

@@ -47,6 +47,8 @@ Result<TokenizerFile> parse_vocabulary(std::string_view vocab_json, std::string_
 inline constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 // The names of a tokenizer's files in a folder: tokenizer.json, or vocab.json and merges.txt; none are there: none.
 std::vector<std::string> tokenizer_files(const std::string& folder);
+// A digest of the bytes of a folder's tokenizer, 32 hexadecimal digits; empty: there is none that can be read.
+std::string tokenizer_digest(const std::string& folder);
 // What a file of a tokenizer or a folder with its files holds. `files` are the paths that were read.
 // Errors: kBadInput  none there, not readable, or as above; the text names the file.
 Result<TokenizerFile> read_tokenizer(const std::string& path,

@@ -13,9 +13,11 @@ std::string TokensNote::format() const {
   const auto or_null = [](const std::optional<std::uint32_t>& token) {
     return token ? Json(*token) : Json();
   };
-  const Json note{{"vocabulary", vocabulary}, {"bits", bits},   {"tokens", tokens},
-                  {"documents", documents},   {"bytes", bytes}, {"begin", or_null(begin)},
-                  {"end", or_null(end)}};
+  Json note{{"vocabulary", vocabulary}, {"bits", bits},   {"tokens", tokens},
+            {"documents", documents},   {"bytes", bytes}, {"begin", or_null(begin)},
+            {"end", or_null(end)}};
+  if (learned) note["learned"] = *learned;
+  if (!tokenizer.empty()) note["tokenizer"] = tokenizer;
   return note.dump(2) + "\n";
 }
 
@@ -48,6 +50,10 @@ std::optional<TokensNote> TokensNote::read(const std::string& folder) {
   note.bytes = count("bytes");
   note.begin = number("begin");
   note.end = number("end");
+  const auto made_by = json.value().find("tokenizer");
+  if (made_by != json.value().end() && made_by->is_string())
+    note.tokenizer = made_by->get<std::string>();
+  if (json.value().contains("learned")) note.learned = count("learned");
   return note;
 }
 

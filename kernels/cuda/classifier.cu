@@ -73,7 +73,12 @@ __global__ void __launch_bounds__(kThreads)
              double* __restrict__ losses) {
   constexpr std::uint32_t n = kPack<T>, kStride = kThreads * kPacksAtOnce;
   T* const row = logits + static_cast<std::size_t>(blockIdx.x) * ld;
-  const auto target = static_cast<std::uint32_t>(targets[blockIdx.x]);
+  const std::int32_t target = targets[blockIdx.x];
+  if (target < 0) {  // none
+    if (threadIdx.x == 0) losses[blockIdx.x] = 0;
+    for (std::uint32_t c = threadIdx.x; by != nullptr && c < ld; c += kThreads) narrow(0, row[c]);
+    return;
+  }
   const float wanted = widen(row[target]);  // before any thread writes the gradient
   const std::uint32_t whole = classes / n;  // packs all of whose columns count
 

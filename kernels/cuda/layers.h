@@ -97,9 +97,9 @@ void column_sums(cudaStream_t stream, Type type, Rows shape, const void* x, floa
                  float* partials);
 
 // Computes the cross entropy by row of logits [rows, ld], of which `classes` columns
-// count: losses [rows], in double. Logits become their gradient times *scale, in fp32
-// before it is rounded, and columns from `classes` to ld become zero; if scale is null
-// they stay. *scale is read when the work is done, so that a graph takes each scale anew.
+// count: losses [rows], in double, 0 where the target is none (kNotATarget). Logits become their
+// gradient times *scale, in fp32 before it is rounded, and columns from `classes` to ld become zero;
+// if scale is null they stay. *scale is read when the work is done, so that a graph takes each scale anew.
 void cross_entropy(cudaStream_t stream, Type type, std::uint32_t rows, std::uint32_t classes,
                    std::uint32_t ld, void* logits, const std::int32_t* targets, const float* scale,
                    double* losses);

@@ -30,10 +30,10 @@ struct Pass {
 
   // These are the batch.
   const std::int32_t* tokens = nullptr;   // [rows]
-  const std::int32_t* targets = nullptr;  // [rows]
+  const std::int32_t* targets = nullptr;  // [rows], of a language model also kNotATarget
   const void* x = nullptr;                // [rows, features], of `type`
   TokenRows token_rows{};
-  const float* scale = nullptr;  // of the gradients of rows' losses: 2^Working::scale / rows
+  const float* scale = nullptr;  // of the gradients of rows' losses: 2^Working::scale / targets
 
   const float* parameters = nullptr;       // the working ones, [layout.elements()]
   const std::uint16_t* rounded = nullptr;  // the same in `type`; null for fp32

@@ -117,8 +117,9 @@ Result<MicroBatchResult> NetMaker::pass(const Batch& batch) {
   load(batch);
   if (forward()) backward();
   queue().wait();  // the batch's memory is free again
-  const double loss = loss_.all()[0] / pass_.rows;
-  return MicroBatchResult{loss, pass_.rows, std::isfinite(loss)};
+  const std::uint32_t targets = targets_in(batch);
+  const double loss = loss_.all()[0] / targets;
+  return MicroBatchResult{loss, targets, std::isfinite(loss)};
 }
 
 void NetMaker::load(const Batch& batch) {
@@ -128,7 +129,7 @@ void NetMaker::load(const Batch& batch) {
     there.copy_in(queue(), first, here.part(first, values.size()));
   };
   put(std::span(batch.targets), targets_here_, targets_);
-  const auto scale = static_cast<float>(std::ldexp(1.0 / pass_.rows, working().scale));
+  const auto scale = static_cast<float>(std::ldexp(1.0 / targets_in(batch), working().scale));
   put(std::span(&scale, 1), scale_here_, scale_);
   if (input_.features == 0) {
     put(std::span(batch.tokens), tokens_here_, tokens_);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
+
+#include "kernels/models/input.h"
 
 namespace starling::kernels {
 namespace {
@@ -87,10 +90,25 @@ void LanguageHead::forward(Pass& pass, const float* in, float*, float* saved) co
     g.c = logits + run.first, g.ldc = vocabulary_;
     pass.multiply(g);
   }
-  const auto rows = static_cast<double>(pass.rows);
-  pass.loss = pass.kernels.cross_entropy(pass.rows, vocabulary_, logits, pass.batch.targets.data(),
-                                         pass.sink != nullptr, static_cast<float>(1 / rows)) /
-              rows;
+  pass.loss = cross_entropy(pass, logits);
+}
+
+double LanguageHead::cross_entropy(const Pass& pass, float* logits) const {
+  const std::vector<std::int32_t>& targets = pass.batch.targets;
+  const double count = targets_in(pass.batch);
+  const bool gradient = pass.sink != nullptr;
+  double sum = 0;
+  for (std::size_t first = 0, end = 0; first < pass.rows; first = end) {  // rows of one kind
+    const bool masked = targets[first] == kNotATarget;
+    while (end < pass.rows && (targets[end] == kNotATarget) == masked) ++end;
+    float* const these = logits + first * vocabulary_;
+    if (!masked)
+      sum += pass.kernels.cross_entropy(end - first, vocabulary_, these, &targets[first], gradient,
+                                        static_cast<float>(1 / count));
+    else if (gradient)
+      std::fill_n(these, (end - first) * vocabulary_, 0.0f);
+  }
+  return sum / count;
 }
 
 void LanguageHead::backward(Pass& pass, const float* in, const float*, float* saved, const float*,

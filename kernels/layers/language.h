@@ -36,7 +36,7 @@ class Embedding : public Layer {
   std::size_t tokens_, positions_ = 0;
 };
 
-// Computes loss = mean cross entropy of norm(x) table^T.
+// Computes loss = mean cross entropy of norm(x) table^T over the rows that have a target.
 class LanguageHead : public Layer {
  public:
   // `norm` lies in a part of its own; the table, [vocabulary, norm.width], in others.
@@ -51,6 +51,9 @@ class LanguageHead : public Layer {
                 float* d_in) const override;
 
  private:
+  // Returns the loss, and makes logits its gradient where one is wanted.
+  double cross_entropy(const Pass& pass, float* logits) const;
+
   std::size_t vocabulary_;
   Norm norm_;
   std::size_t table_;

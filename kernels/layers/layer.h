@@ -61,7 +61,7 @@ struct Pass {
   std::size_t sequences;
   float* gemm_scratch;  // kGemmScratch
   float* scratch;       // the largest scratch() of any layer; nothing survives between layers
-  double loss = 0;      // set by the last layer: mean over rows
+  double loss = 0;      // set by the last layer: mean over targets
 
   // The open parts: OpenPart, OpenGradient.
   PartId part = 0, d_part = 0;

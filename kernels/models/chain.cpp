@@ -169,7 +169,7 @@ Result<MicroBatchResult> Chain::run(PartSource& parameters, const Batch& batch,
             .scratch = memory.scratch};
   forward(pass, memory);
   if (gradient != nullptr) backward(pass, memory);
-  return MicroBatchResult{pass.loss, pass.rows, std::isfinite(pass.loss)};
+  return MicroBatchResult{pass.loss, targets_in(batch), std::isfinite(pass.loss)};
 }
 
 Result<MicroBatchResult> Chain::pass(const Layout& layout, PartSource& parameters,

@@ -1,5 +1,6 @@
 #include "kernels/models/input.h"
 
+#include <algorithm>
 #include <string>
 
 namespace starling::kernels {
@@ -31,9 +32,17 @@ Result<> check(const Input& input, const Batch& batch, std::uint32_t sequences) 
                      std::to_string(n * input.features) + " and " + std::to_string(n));
   for (const std::int32_t t : batch.tokens)
     if (t < 0 || t >= input.vocabulary) return outside("token", t, input.vocabulary);
+  const auto is_masked = [&](std::int32_t t) { return t == kNotATarget && input.tokens(); };
   for (const std::int32_t t : batch.targets)
-    if (t < 0 || t >= input.classes) return outside("target", t, input.classes);
+    if (!is_masked(t) && (t < 0 || t >= input.classes)) return outside("target", t, input.classes);
+  if (std::ranges::all_of(batch.targets, is_masked))
+    return Error(Code::kBadInput, "no target is in the batch");
   return ok();
+}
+
+std::uint32_t targets_in(const Batch& batch) {
+  return static_cast<std::uint32_t>(batch.targets.size() -
+                                    std::ranges::count(batch.targets, kNotATarget));
 }
 
 }  // namespace starling::kernels

@@ -244,7 +244,7 @@ TEST_CASE("token files that are refused") {
       {llmc(20240520, 1, 0xffffffff) + some, "header says 4294967295 tokens"},
       {llmc(20240520, 1, 4).substr(0, 12), "file has 12 bytes"},
       {llmc(20240801, 7, 4) + some + some, "token 0 is 131073"},
-      {llmc(20240801, 1, 4) + some + some, "llm.c version must be 7, is 1"},
+      {llmc(20240801, 1, 4) + some + some, "version must be 7, is 1"},
       {llmc(20240801, 7, 4) + some, "header says 4 tokens at byte 8 (1040 bytes), file has 1032"},
       {llmc(20240522, 1, 4) + some, "evaluation file"},
   };

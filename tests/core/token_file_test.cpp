@@ -90,6 +90,67 @@ TEST_CASE("token files: tokens of two widths are no data set") {
   CHECK(has(set.error().text(), "/b/tokens-000000.bin"));
 }
 
+TEST_CASE("token files: tokens that are not learned are no targets") {
+  const DataFolder folder;
+  std::filesystem::create_directories(folder.path());
+  {
+    TokenFiles files(folder.path(), TokenWidth::kMasked32, 5);  // in several files
+    // Windows of three and one: the second has nothing to learn, the third a target that is the fourth's first token.
+    constexpr std::uint32_t n = kNotLearned;
+    REQUIRE(files.append(std::vector<std::uint32_t>{10, 11 | n, 12, 13, 14 | n, 15 | n, 16 | n,
+                                                    17 | n, 18 | n, 19, 20 | n}));
+    REQUIRE(files.finish());
+  }
+  const auto set = Dataset::open(job_for(DataKind::kTokens, folder.path(), 3, 256)).value();
+  REQUIRE(set->samples() == 2);
+  CHECK(set->remark() == "1 of 3 sequences have no token to learn and are left out");
+  const std::uint64_t all[] = {0, 1};
+  const Batch batch = set->fill(all).value();
+  CHECK(batch.tokens == std::vector<std::int32_t>{10, 11, 12, 16, 17, 18});
+  constexpr auto none = kNotATarget;
+  CHECK(batch.targets == std::vector<std::int32_t>{none, 12, 13, none, none, 19});
+  const auto small = Dataset::open(job_for(DataKind::kTokens, folder.path(), 3, 20));
+  CHECK(has(small.error().text(), "token 0 is 20"));
+}
+
+TEST_CASE("token files: padded documents are sequences of their own") {
+  const DataFolder folder;
+  const auto put = [&](const std::string& name, std::uint32_t sequence) {
+    std::filesystem::create_directories(folder.path() + name);
+    TokenFiles files(folder.path() + name, TokenWidth::kMasked32, 100, sequence);
+    constexpr std::uint32_t n = kNotLearned;
+    REQUIRE(files.append(std::vector<std::uint32_t>{1 | n, 2, 3, 4, 5 | n, 6, 7, 8 | n}));
+    REQUIRE(files.finish());
+    return folder.path() + name;
+  };
+  const auto set = Dataset::open(job_for(DataKind::kTokens, put("/a", 4), 4, 256)).value();
+  REQUIRE(set->samples() == 2);
+  const std::uint64_t all[] = {0, 1};
+  const Batch batch = set->fill(all).value();
+  CHECK(batch.tokens == std::vector<std::int32_t>{1, 2, 3, 4, 5, 6, 7, 8});
+  CHECK(batch.targets ==
+        std::vector<std::int32_t>{2, 3, 4, kNotATarget, 6, 7, kNotATarget, kNotATarget});
+  // Of another context they are refused, and the same tokens one behind the other are other data.
+  CHECK(has(Dataset::open(job_for(DataKind::kTokens, folder.path() + "/a", 2, 256)).error().text(),
+            "has documents that begin every 4 tokens, as --pad-to has said; the context must be as "
+            "long, is 2"));
+  const auto other = Dataset::open(job_for(DataKind::kTokens, put("/b", 0), 4, 256)).value();
+  CHECK(other->samples() == 1);
+  CHECK(other->identity() != set->identity());
+  CHECK(has(Dataset::open(job_for(DataKind::kTokens, folder.path(), 4, 256)).error().text(),
+            "has documents that begin anywhere, expected every 4 tokens as in "));
+}
+
+TEST_CASE("token files: a mask that leaves nothing to learn is refused") {
+  const DataFolder folder;
+  std::filesystem::create_directories(folder.path());
+  TokenFiles files(folder.path(), TokenWidth::kMasked32, 100);
+  REQUIRE(files.append(std::vector<std::uint32_t>(50, 3 | kNotLearned)));
+  REQUIRE(files.finish());
+  CHECK(has(Dataset::open(job_for(DataKind::kTokens, folder.path(), 4, 256)).error().text(),
+            "no token of it is to be learned"));
+}
+
 TEST_CASE("token files: a folder that cannot be written is an error") {
   TokenFiles files("/proc/none", TokenWidth::k16, 10);
   const auto written = files.append(counted(1, 1));

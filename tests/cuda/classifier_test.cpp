@@ -114,6 +114,19 @@ TEST_CASE("cross entropy: what is not finite gives a loss that is not") {
   }
 }
 
+TEST_CASE("cross entropy: a row without a target has no loss and no gradient") {
+  const Table table{3, 31, 40};
+  for (const Type type : kTypes) {
+    const Floats logits = some_logits(type, table, 1);
+    const Losses whole = run(type, table, logits, {1, 2, 3}, 0.5f);
+    const Losses some = run(type, table, logits, {1, -1, 3}, 0.5f);
+    CHECK(some.losses == std::vector<double>{whole.losses[0], 0, whole.losses[2]});
+    for (std::uint32_t i = 0; i < table.rows * table.ld; ++i)
+      CHECK(some.logits[i] == (i / table.ld == 1 ? 0 : whole.logits[i]));
+    CHECK(run(type, table, logits, {-1, -1, -1}, std::nullopt).logits == logits);
+  }
+}
+
 // Goal: losses are added in one order and lose nothing. Method: sizes around the block's 1,024, the
 // same tree in plain loops, and integers, whose sum is exact.
 TEST_CASE("losses: a fixed tree of sums") {

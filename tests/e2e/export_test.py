@@ -40,6 +40,37 @@ def a_checkpoints_model_has_the_bits_of_a_run_to_its_step(place):
     require(not os.path.exists(place.path("none")), "a folder without a model is left")
 
 
+def beginning_with(place, weights):
+    path = place.job(steps=8)
+    with open(path) as file:
+        before, rest = file.read().split("[model]\n")
+    with open(path, "w") as file:
+        file.write(f'{before}[model]\nkind = "gpt"\nfrom = "{weights}"\n[{rest.split("[", 1)[1]}')
+    return path
+
+
+def a_large_model_is_shards_that_are_the_same_model(place):
+    folder, ends = with_checkpoints(place)
+    out = place.path("shards")
+    code, said = exported(folder, out, "--max-shard-size", "40KB")
+    require(code == 0 and f" is {out}/model.safetensors.index.json, its parameters' digest" in said, f"{code}: {said}")
+    shards = sorted(name for name in os.listdir(out) if name.endswith(".safetensors"))
+    require(len(shards) > 2 and shards[0] == f"model-00001-of-{len(shards):05}.safetensors", str(shards))
+    require(content(out, "config.json") == content(ends[20], "config.json"), "config.json differs from a run's")
+    # What begins with the one and with the other is the same run.
+    digests = []
+    for weights in (out, ends[20]):
+        digests.append(place.quiet(beginning_with(place, weights)).digest())
+    require(digests[0] == digests[1], f"shards are other weights than their model: {digests}")
+    code, said = exported(folder, out)
+    require(code == 2 and "already has a model, expected a new folder" in said, f"{code}: {said}")
+    code, said = exported(folder, place.path("whole"), "--max-shard-size", "1GB")
+    require(code == 0 and content(place.path("whole"), "model.safetensors") == content(ends[20], "model.safetensors"), f"{code}: {said}")
+    for size in ("0", "-1", "much", "5 GB GB"):
+        code, said = exported(folder, place.path("none"), "--max-shard-size", size)
+        require(code == 2 and len(said.splitlines()) == 1 and "--max-shard-size" in said, f"{size}: {code}: {said}")
+
+
 def in_halves_it_is_rounded_as_a_run_leaves_it(place):
     for precision in ("bf16", "fp16"):
         folder, ends = with_checkpoints(place, precision)
@@ -66,5 +97,5 @@ def a_damaged_checkpoint_gives_no_model(place):
     require(code == 0 and "the model of step 10 is" in said, f"{code}: {said}")
 
 
-main(a_checkpoints_model_has_the_bits_of_a_run_to_its_step, in_halves_it_is_rounded_as_a_run_leaves_it,
+main(a_checkpoints_model_has_the_bits_of_a_run_to_its_step, a_large_model_is_shards_that_are_the_same_model, in_halves_it_is_rounded_as_a_run_leaves_it,
      a_damaged_checkpoint_gives_no_model)

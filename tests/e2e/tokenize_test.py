@@ -81,6 +81,96 @@ def a_job_trains_on_what_was_made(place):
     require(os.path.exists(os.path.join(run.out, "model.safetensors")), "no model")
 
 
+def chat_tokenizer(place):
+    """GPT-2's kind with the marks of ChatML."""
+    with open(GPT2) as file:
+        tokenizer = json.load(file)
+    for mark in ("<|im_start|>", "<|im_end|>"):
+        tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": 400 + len(tokenizer["added_tokens"]) - 1, "content": mark})
+    return written(place, "chat.json", json.dumps(tokenizer))
+
+
+def masked_tokens_in(folder):
+    """Tokens, whether each is learned, and the length of sequences."""
+    with open(os.path.join(folder, "tokens-000000.bin"), "rb") as file:
+        data = file.read()
+    magic, version, count, sequence = struct.unpack_from("<4i", data)
+    require((magic, version) == (20261101, 1), f"{magic}, {version}")
+    numbers = struct.unpack_from(f"<{count}I", data, 1024)
+    return [number & 0x7fffffff for number in numbers], [number >> 31 == 0 for number in numbers], sequence
+
+
+def plain(place, text, name, tokenizer):
+    code, said, err = tokenize(written(place, name + ".txt", text), "--tokenizer", tokenizer, "--out", place.path(name), "--end", "none")
+    require(code == 0, err)
+    return tokens_in(place.path(name))
+
+
+def job_on(place, tokens, vocabulary, **changes):
+    with open(place.job(steps=10, **changes)) as file:
+        job = file.read()
+    job = job.replace("vocabulary = 256", f"vocabulary = {vocabulary}").split("[data]")[0] + f'[data]\nkind = "tokens"\npath = "{tokens}"\n'
+    return written(place, os.path.basename(tokens) + ".toml", job)
+
+
+def of_a_chat_the_answers_are_learned(place):
+    tokenizer = chat_tokenizer(place)
+    chats = [[("user", f"what is {n}?"), ("assistant", f" it is a number, {n}"), ("user", "sure?"), ("assistant", "yes")] for n in range(60)]
+    lines = written(place, "chats.jsonl", "".join(
+        json.dumps({"id": 1, "messages": [{"role": role, "content": content} for role, content in chat]}) + "\n" for chat in chats))
+    out = place.path("chats")
+    code, said, err = tokenize(lines, "--tokenizer", tokenizer, "--out", out, "--chat", "chatml", "--pad-to", "64")
+    require(code == 0 and "of the tokens are learned" in said and "vocabulary = 402, context = 64" in said, f"{code} {said} {err}")
+    tokens, learned, sequence = masked_tokens_in(out)
+    user, question, header, answer = (plain(place, text, f"plain-{number}", tokenizer) for number, text in enumerate(
+        ("user\nwhat is 0?", "user\nsure?", "assistant\n", " it is a number, 0")))
+    yes, newline = plain(place, "yes", "yes", tokenizer), plain(place, "\n", "newline", tokenizer)
+    first = [(400, False), *((t, False) for t in user), (401, False), *((t, False) for t in newline), (400, False),
+             *((t, False) for t in header), *((t, True) for t in answer), (401, True), *((t, False) for t in newline),
+             (400, False), *((t, False) for t in question), (401, False), *((t, False) for t in newline), (400, False),
+             *((t, False) for t in header), *((t, True) for t in yes), (401, True), *((t, False) for t in newline)]
+    length = -(-len(first) // 64) * 64
+    first += [(0, False)] * (length - len(first))  # 0: nobody learns what fills the last sequence
+    got = list(zip(tokens, learned))[:length]
+    require([mark for _, mark in got] == [mark for _, mark in first] and sequence == 64, f"{got} is not {first}")
+    require([t for t, m in zip(got, first) if t[0] != m[0] and m != (0, False)] == [], f"{got} is not {first}")
+    require(tokens[length] == 400 and len(tokens) % 64 == 0, "the second chat does not begin a sequence")
+    with open(os.path.join(out, "tokens.json")) as file:
+        about = json.load(file)
+    require((about["end"], about["learned"], about["documents"]) == (401, sum(learned), 60), str(about))
+    # A job trains on it, on any number of workers; the tokens of a step are those that are learned.
+    job = job_on(place, out, 402, context=64)
+    quiet = place.quiet(job)
+    run = place.run(job, "--workers", 3)
+    run.end()
+    require(run.digest() == quiet.digest(), "three workers have other bits")
+    step = quiet.events("step")[0]
+    require(0 < step["tokens"] < 8 * 2 * 64, str(step))
+    code, said, err = tokenize(lines, "--tokenizer", tokenizer, "--out", place.path("packed"), "--chat", "chatml")
+    require(code == 0 and len(masked_tokens_in(place.path("packed"))[0]) < len(tokens), f"{code} {said} {err}")
+    check = subprocess.run([STARLING, "check", job_on(place, out, 402, context=32)], capture_output=True, text=True, timeout=PATIENCE)
+    require(check.returncode == 2 and "the context must be as long, is 32" in check.stderr, check.stderr)
+
+
+def of_a_prompt_the_answer_is_learned(place):
+    lines = written(place, "pairs.jsonl", "".join(json.dumps({"q": f"{n}+1=", "a": f" {n + 1}"}) + "\n" for n in range(50)))
+    out = place.path("pairs")
+    code, said, err = tokenize(lines, "--tokenizer", GPT2, "--out", out, "--prompt-field", "q", "--field", "a")
+    require(code == 0 and not err, f"{code} {said} {err}")
+    wanted = []
+    for n in (0, 1):
+        wanted += [(t, False) for t in plain(place, f"{n}+1=", f"q{n}", GPT2)] + [(t, True) for t in plain(place, f" {n + 1}", f"a{n}", GPT2)]
+        wanted.append((0, True))  # <|endoftext|>, where an answer ends
+    tokens, learned, sequence = masked_tokens_in(out)
+    require(list(zip(tokens, learned))[:len(wanted)] == wanted and sequence == 0, f"{list(zip(tokens, learned))} is not {wanted}")
+    # Held out, the loss is that of the answers alone, and no bits per byte are told.
+    job = job_on(place, out, 400)
+    with open(job, "a") as file:
+        file.write(f'[evaluate]\npath = "{out}"\nevery = 5\nbatches = 2\n')
+    run = place.quiet(job)
+    require("perplexity" in run.text() and "bits per byte" not in run.text(), run.text())
+
+
 def what_goes_wrong_is_one_line_and_leaves_nothing(place):
     text = written(place, "text.txt", "some text")
     with open(GPT2) as file:
@@ -100,6 +190,16 @@ def what_goes_wrong_is_one_line_and_leaves_nothing(place):
     refused(place, "--end says which token it is", text, "--tokenizer", without_end)
     refused(place, "the tokenizer has no token <|eos|>", text, *good, "--end", "<|eos|>")
     refused(place, "tokens-per-file", text, *good, "--tokens-per-file", "0")
+    chat = written(place, "chat.jsonl", '{"messages": [{"role": "user", "content": "a"}]}\n')
+    refused(place, "the tokenizer has no token <|im_start|>", chat, *good, "--chat", "chatml")
+    marks = ["--tokenizer", chat_tokenizer(place)]
+    refused(place, "expected lines with prompts or chats", text, *marks, "--chat", "chatml")
+    refused(place, 'has no "messages", which --field names', place.path("no.jsonl"), *marks, "--chat", "chatml")
+    refused(place, "--end goes with texts", chat, *marks, "--chat", "chatml", "--end", "none")
+    refused(place, "--begin goes with texts", chat, *marks, "--chat", "chatml", "--begin", "<|endoftext|>")
+    refused(place, "two kinds of documents", chat, *marks, "--chat", "chatml", "--prompt-field", "a")
+    refused(place, "--chat", chat, *marks, "--chat", "alpaca")
+    refused(place, "--pad-to", text, *good, "--pad-to", "1")
     code, _, err = tokenize(place.path("latin.txt"), *good, "--out", place.path("made/for/it"))
     require(code == 2 and not os.path.exists(place.path("made")), f"{code} {err}")
     code, said, err = tokenize(text, *good, "--out", place.path("made/for/it") + "/")
@@ -129,5 +229,6 @@ def one_that_is_ended_leaves_nothing(place):
         require(not left, f"left: {left}")
 
 
-main(texts_become_the_tokens_of_the_reference, a_job_trains_on_what_was_made,
+main(texts_become_the_tokens_of_the_reference, a_job_trains_on_what_was_made, of_a_chat_the_answers_are_learned,
+     of_a_prompt_the_answer_is_learned,
      what_goes_wrong_is_one_line_and_leaves_nothing, one_that_is_ended_leaves_nothing)

@@ -429,8 +429,13 @@ TEST_CASE("models: batches that do not fit are refused") {
     CHECK(refused(b));
     b = good;
     b.targets[5] = wrong;
-    CHECK(refused(b));
+    CHECK(refused(b) == (wrong != kNotATarget));
   }
+  std::ranges::fill(b.targets, kNotATarget);
+  CHECK(refused(b));
+  b = batch_of(kMlp, 2);
+  b.targets[0] = kNotATarget;
+  CHECK_FALSE(mlp->evaluate(q, b, *other));
   CHECK(mlp->evaluate(q, batch_of(kMlp, 2), *other));
   CHECK_FALSE(mlp->evaluate(q, good, *other));
 }

@@ -8,13 +8,14 @@ Run it with an interpreter that has torch and transformers."""
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import time
 
 import torch
 from tokenizers import Tokenizer, normalizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, MistralConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen3Config
 from transformers.utils import logging
 
 from cases import run, written
@@ -55,7 +56,7 @@ def random_llama(of=LlamaConfig, **more):
 FAMILIES = {"gpt": random_gpt2, "llama": random_llama}
 
 
-def job_of(folder, base, name, family):
+def job_of(folder, base, name, family, more=""):
     """Of data that each step has whole, so that the order of samples is none."""
     text = bytes((i * i * 7 + i // 3 * 31) % 256 for i in range(CONTEXT * SEQUENCES * MICRO_BATCHES + 1))
     path = os.path.join(folder, "data.bin")
@@ -79,11 +80,11 @@ weight_decay = 0.1
 [data]
 kind = "text"
 path = "{path}"
-""")
+{more}""")
 
 
-def trained(folder, base, name, family, workers=2):
-    text, job = job_of(folder, base, name, family)
+def trained(folder, base, name, family, workers=2, more=""):
+    text, job = job_of(folder, base, name, family, more)
     out = os.path.join(folder, name)
     done = subprocess.run([STARLING, "run", job, "--workers", str(workers), "--out", out], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -94,17 +95,21 @@ def trained(folder, base, name, family, workers=2):
 
 
 def losses_of_torch(net, text):
-    net = net.float().train()
     tokens = torch.tensor(list(text))
     x = tokens[:-1].view(-1, CONTEXT)
     y = tokens[1:].view(-1, CONTEXT)
+    return steps_of_torch(net, lambda net: torch.nn.functional.cross_entropy(net(x).logits.flatten(0, 1), y.flatten()))
+
+
+def steps_of_torch(net, loss_of):
+    net = net.float().train()
     matrices = [p for p in net.parameters() if p.dim() >= 2]
     others = [p for p in net.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
                                   lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
     losses = []
     for _ in range(STEPS):
-        loss = torch.nn.functional.cross_entropy(net(x).logits.flatten(0, 1), y.flatten())
+        loss = loss_of(net)
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -119,9 +124,25 @@ def loaded(folder):
     return net
 
 
+def as_torch_saves(net, folder, files):
+    """The weights of the folder as files of torch.save()."""
+    os.remove(os.path.join(folder, "model.safetensors"))
+    names = [name for name, _ in net.named_parameters()]
+    if files == 1:
+        torch.save(net.state_dict(), os.path.join(folder, "pytorch_model.bin"))  # a head that is tied, too
+        return
+    weights, places = net.state_dict(), {}
+    for i in range(files):
+        shard = f"pytorch_model-{i + 1:05}-of-{files:05}.bin"
+        places |= dict.fromkeys(names[i::files], shard)
+        torch.save({name: weights[name] for name in names[i::files]}, os.path.join(folder, shard))
+    written(folder, "pytorch_model.bin.index.json", json.dumps({"metadata": {}, "weight_map": places}))
+
+
 def weights_are_trained_as_torch_trains_them(folder, family):
-    """One file, shards, without a prefix, in halves, tied; and what was written is read back with the same bits."""
-    kinds = {"whole": {}, "shards": {"max_shard_size": "40KB"}, "bf16": {}, "fp16": {}, "bare": {}}
+    """One file, shards, of torch.save(), without a prefix, in halves, tied; and what was written is read back with the
+    same bits."""
+    kinds = {"whole": {}, "shards": {"max_shard_size": "40KB"}, "bin": {}, "bin-shards": {}, "bf16": {}, "fp16": {}, "bare": {}}
     if family == "llama":
         kinds |= {"tied": {}, "linear": {}, "plain": {}, "mistral": {}, "qwen2": {}, "qwen2-window": {}, "qwen3": {}}
         del kinds["bare"]  # its head would be missing
@@ -139,6 +160,8 @@ def weights_are_trained_as_torch_trains_them(folder, family):
             here = here.to(torch.bfloat16 if name == "bf16" else torch.float16)
         saved = here.transformer if name == "bare" else here.model if name == "tied" else here
         saved.save_pretrained(base, **options)
+        if name.startswith("bin"):
+            as_torch_saves(saved, base, 3 if name == "bin-shards" else 1)
         if name == "shards":
             assert len([file for file in os.listdir(base) if file.endswith(".safetensors")]) > 2
         text, out, losses, digest = trained(folder, base, name, family)
@@ -212,6 +235,20 @@ def a_mistral_and_a_qwen_write_what_transformers_writes(folder):
             inner, random_llama(max_position_embeddings=256, hidden_size=64, initializer_range=0.2, **more))
 
 
+def a_checkpoint_is_exported_in_shards(folder):
+    for family in FAMILIES:
+        base = os.path.join(folder, family)
+        FAMILIES[family]().save_pretrained(base)
+        checkpoints, out = os.path.join(folder, family + "-checkpoints"), os.path.join(folder, family + "-shards")
+        whole = os.path.join(folder, family + "-whole")
+        trained(folder, base, family + "-run", family, more=f'[checkpoint]\ndir = "{checkpoints}"\nevery = {STEPS // 2}\n')
+        for words in ([out, "--max-shard-size", "50KB"], [whole]):
+            subprocess.run([STARLING, "export", checkpoints, *words], check=True, capture_output=True)
+        assert len([name for name in os.listdir(out) if name.endswith(".safetensors")]) > 2, os.listdir(out)
+        one, other = loaded(whole).state_dict(), loaded(out).state_dict()
+        assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one), family
+
+
 def a_prompt_may_fill_the_context(folder):
     for family, made in FAMILIES.items():
         net = made(initializer_range=0.3).eval()
@@ -261,6 +298,92 @@ path = "{folder}/tokens"
     assert read.eos_token == "<|endoftext|>" and read.eos_token_id == theirs.token_to_id("<|endoftext|>"), read.eos_token
 
 
+CHATML = ("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+          "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+LLAMA3 = ("<|begin_of_text|>{% for m in messages %}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n{{ m['content'] | trim }}"
+          "<|eot_id|>{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}")
+
+
+def masked(folder):
+    """The tokens of a folder, and labels of -100 where they are not learned."""
+    with open(os.path.join(folder, "tokens-000000.bin"), "rb") as file:
+        data = file.read()
+    count, = struct.unpack_from("<i", data, 8)
+    numbers = struct.unpack_from(f"<{count}I", data, 1024)
+    return [n & 0x7fffffff for n in numbers], [-100 if n >> 31 else n for n in numbers]
+
+
+def chats_are_written_and_learned_as_by_transformers(folder):
+    """The tokens are those of a template, the learned ones those behind its prompts for an answer, and the losses torch's."""
+    marks = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+    theirs = Tokenizer.from_str(trained_tokenizer(splits(QWEN2), 600, marks, normalizer=normalizers.NFC()))
+    os.mkdir(os.path.join(folder, "tokenizer"))
+    theirs.save(os.path.join(folder, "tokenizer", "tokenizer.json"))
+    chats = [[{"role": role, "content": f"{text} {number}"} for role, text in
+              (("system", "be  brief"), ("user", " what's <|im_end|> cafe\u0301"), ("assistant", "it is"), ("user", "and\n"), ("assistant", "so"))
+              [number % 2:]] for number in range(8)]
+    lines = written(folder, "chats.jsonl", "".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
+    context = 128
+    for form, template, end in (("chatml", CHATML, "<|im_end|>"), ("llama3", LLAMA3, "<|eot_id|>")):
+        out = os.path.join(folder, form)
+        subprocess.run([STARLING, "tokenize", lines, "--tokenizer", os.path.join(folder, "tokenizer"), "--out", out, "--chat", form,
+                        "--pad-to", str(context)], check=True, capture_output=True)
+        tokens, labels = masked(out)
+        fast = PreTrainedTokenizerFast(tokenizer_object=theirs, chat_template=template)
+
+        def ids(text):  # which is not trusted: marks in it stay text
+            theirs.encode_special_tokens = True
+            return theirs.encode(text, add_special_tokens=False).ids
+
+        def of_template(messages, prompt):
+            text = fast.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)
+            pieces = re.split("(<\\|(?:im_start|im_end|begin_of_text|start_header_id|end_header_id|eot_id)\\|>)", text.replace("what's <|im_end|>", "what's \0"))
+            return [token for piece in pieces for token in (
+                [theirs.token_to_id(piece)] if piece.startswith("<|") else ids(piece.replace("\0", "<|im_end|>")))]
+
+        assert len(tokens) == 8 * context, len(tokens)
+        for number, chat in enumerate(chats):
+            wanted = of_template(chat, False)
+            here, learned = tokens[number * context:][:context], labels[number * context:][:context]
+            assert here[:len(wanted)] == wanted, (here, wanted)
+            expected = [-100] * context
+            for i, message in enumerate(chat):
+                if message["role"] == "assistant":
+                    first = len(of_template(chat[:i], True))
+                    last = wanted.index(theirs.token_to_id(end), first)
+                    expected[first:last + 1] = wanted[first:last + 1]
+            assert learned == expected, (learned, expected)
+    base = os.path.join(folder, "base")
+    here = random_gpt2(vocab_size=theirs.get_vocab_size(), n_positions=context)
+    here.save_pretrained(base)
+    _, job = job_of(folder, base, "chat", "gpt")
+    with open(job) as file:
+        text = re.sub("micro_batches = .*", "micro_batches = 8", re.sub("sequences = .*", "sequences = 1", file.read()))
+    with open(job, "w") as file:
+        file.write(text[:text.index("[data]")] + f'[data]\nkind = "tokens"\npath = "{folder}/chatml"\n')
+    results = []
+    for workers in (1, 3):
+        run_folder = os.path.join(folder, f"run-{workers}")
+        done = subprocess.run([STARLING, "run", job, "--workers", str(workers), "--out", run_folder], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        with open(os.path.join(run_folder, "events.jsonl")) as file:
+            events = [json.loads(line) for line in file]
+        results.append(([e["loss"] for e in events if e["ev"] == "step"], next(e["digest"] for e in events if e["ev"] == "done")))
+    assert results[0] == results[1], "three workers have other losses or bits"
+    tokens, labels = masked(os.path.join(folder, "chatml"))
+    x, y = torch.tensor(tokens).view(8, context), torch.tensor(labels).view(8, context)
+    y = torch.cat([y[:, 1:], torch.full((8, 1), -100)], 1)
+
+    def loss(net):
+        each = torch.nn.functional.cross_entropy(net(x).logits.transpose(1, 2), y, reduction="none").sum(1)
+        return (each / (y != -100).sum(1)).mean()
+
+    wanted, _ = steps_of_torch(here, loss)
+    worst = max(abs(a - b) / b for a, b in zip(results[0][0], wanted, strict=True))
+    print(f"  losses {wanted[0]:.4f} to {wanted[-1]:.4f}, within {worst:.1e} of torch's")
+    assert worst < BOUND and wanted[-1] < wanted[0] - 0.5, (results[0][0], wanted)
+
+
 def what_is_no_weights_file_is_one_line(folder):
     net = random_gpt2()
     base = os.path.join(folder, "base")
@@ -276,6 +399,7 @@ def what_is_no_weights_file_is_one_line(folder):
 if __name__ == "__main__":
     sys.exit(run(a_gpt_is_trained_as_torch_trains_it, a_llama_is_trained_as_torch_trains_it,
                  a_gpt_writes_what_transformers_writes, a_llama_writes_what_transformers_writes,
-                 a_mistral_and_a_qwen_write_what_transformers_writes, a_prompt_may_fill_the_context,
-                 a_runs_tokenizer_is_that_of_its_tokens,
+                 a_mistral_and_a_qwen_write_what_transformers_writes, a_checkpoint_is_exported_in_shards,
+                 a_prompt_may_fill_the_context,
+                 a_runs_tokenizer_is_that_of_its_tokens, chats_are_written_and_learned_as_by_transformers,
                  what_is_no_weights_file_is_one_line))

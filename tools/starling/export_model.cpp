@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 #include <vector>
 
 #include "actors/make_model.h"
 #include "core/formats/checkpoint.h"
+#include "core/formats/pretrained.h"
 #include "core/formats/shard.h"
 #include "core/job/layout.h"
 #include "kernels/device/rounding.h"
@@ -96,15 +98,21 @@ Result<std::string> write(const ExportCommand& command) {
   std::error_code error;
   fs::create_directories(command.out, error);
   if (error) return Error(Code::kBadInput, "cannot make " + command.out + ": " + error.message());
-  if (fs::exists(out, error))
+  if (fs::exists(out, error) || fs::exists(out.string() + kIndexSuffix, error))
     return Error(Code::kBadInput, command.out + " already has a model, expected a new folder");
   Digest end{};  // that of a job which ends there
   for (const Shard& shard : found.manifest.shards)
     for (const SegmentDigest& segment : shard.segments) end = end + segment.digest;
   const Trained trained{weights, parameters_digest(layout, weights, all), end};
-  if (auto saved = save_model(out, job, layout, trained); !saved) return std::move(saved).error();
+  std::string written = out;
+  if (command.shard_bytes == 0) {
+    STARLING_TRY(save_model(out, job, layout, trained));
+  } else {
+    STARLING_TRY(last, save_shards(command.out, job, layout, trained, command.shard_bytes));
+    written = last;
+  }
   const Checkpoint& checkpoint = found.manifest.checkpoint;
-  return "the model of step " + std::to_string(checkpoint.version) + " is " + out.string() +
+  return "the model of step " + std::to_string(checkpoint.version) + " is " + written +
          ", its parameters' digest " + to_string(trained.digest) +
          (checkpoint.doubted_from == kNoVersion
               ? ""
@@ -122,6 +130,15 @@ void add_export(CLI::App& app, ExportCommand& command) {
                   "folder of checkpoints, whose newest is taken, or of one: DIR/step-000000040")
       ->required();
   sub->add_option("out", command.out, "new folder of the model")->required();
+  sub->add_option("--max-shard-size", command.shard_bytes,
+                  "several files of so much each, as 5GB, and their index (default: one file)")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+      ->transform(CLI::Validator(  // which comes first
+          [](std::string& text) {
+            return text.starts_with('-') ? "must be a size, is " + text : std::string();
+          },
+          ""))
+      ->check(CLI::Range(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max()));
 }
 
 int export_model(const ExportCommand& command) {

@@ -1,6 +1,7 @@
 #pragma once
 // `starling export` makes the model of a checkpoint.
 
+#include <cstdint>
 #include <string>
 
 #include "tools/starling/options.h"
@@ -10,6 +11,7 @@ namespace starling::tools {
 struct ExportCommand {
   std::string checkpoint;  // a folder of checkpoints, whose newest is taken, or of one of them
   std::string out;         // folder
+  std::uint64_t shard_bytes = 0;  // of a file at most; 0: all is one file
 };
 
 void add_export(CLI::App& app, ExportCommand& command);

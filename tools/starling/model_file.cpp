@@ -14,10 +14,15 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/data_files.h"
+#include "core/formats/pretrained.h"
 #include "core/formats/safetensors.h"
+#include "core/formats/synced_file.h"
 #include "core/text/tokenizer_file.h"
+#include "core/text/tokenizer_place.h"
 #include "core/text/tokens_note.h"
 #include "tools/starling/check_trained.h"
+#include "tools/starling/prepared_run.h"
 
 namespace starling::tools {
 namespace {
@@ -28,7 +33,8 @@ namespace fs = std::filesystem;
 std::optional<std::uint32_t> end_of_document(const Job& job) {
   constexpr std::uint32_t kGpt2Vocabulary = 50257, kGpt2End = 50256;
   if (job.data.kind == DataKind::kTokens)
-    if (const auto note = TokensNote::read(job.data.path)) return note->end;
+    for (const std::string& place : places_of_tokens(job.data.path))
+      if (const auto note = TokensNote::read(place)) return note->end;
   const auto* const gpt = std::get_if<GptSpec>(&job.model);
   if (gpt != nullptr && gpt->vocabulary >= kGpt2Vocabulary) return kGpt2End;
   return std::nullopt;
@@ -75,24 +81,63 @@ Result<> write_text(const std::string& path, const std::string& text) {
 Result<std::string> copy_tokenizer(const Job& job, const fs::path& folder) {
   if (job.data.kind != DataKind::kTokens) return std::string();
   std::error_code error;
-  if (!fs::exists(job.data.path, error))
+  if (!data_files(job.data.path, {".bin"}))
     return "no tokenizer is beside the model, as " + job.data.path + " is gone";
-  if (fs::equivalent(job.data.path, folder, error)) return std::string();
-  auto names = tokenizer_files(job.data.path);
-  if (!names.empty() && fs::exists(fs::path(job.data.path) / kTokenizerConfig, error))
-    names.push_back(kTokenizerConfig);
+  const std::string place = place_of_tokenizer(job.data.path);
+  if (place.empty() || fs::equivalent(place, folder, error)) return std::string();
+  auto names = tokenizer_files(place);
+  if (fs::exists(fs::path(place) / kTokenizerConfig, error)) names.push_back(kTokenizerConfig);
   for (const std::string& name : names) {
-    fs::copy_file(fs::path(job.data.path) / name, folder / name,
-                  fs::copy_options::overwrite_existing, error);
+    fs::copy_file(fs::path(place) / name, folder / name, fs::copy_options::overwrite_existing,
+                  error);
     if (error)
-      return Error(Code::kBadInput, "cannot copy " + job.data.path + "/" + name + " to " +
-                                        folder.string() + ": " + error.message());
+      return Error(Code::kBadInput, "cannot copy " + place + "/" + name + " to " + folder.string() +
+                                        ": " + error.message());
   }
   return std::string();
 }
 
+// Writes config.json and the tokenizer beside a model that transformers has, too. Returns as copy_tokenizer().
+Result<std::string> write_beside(const Job& job, const fs::path& folder) {
+  const auto config = config_of(job);
+  if (!config) return std::string();
+  STARLING_TRY(write_text((folder / "config.json").string(), *config));
+  return copy_tokenizer(job, folder);
+}
+
 std::string text_of(const nlohmann::json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// The tensors under the names that files have, in the order of the layout.
+std::vector<SafetensorsTensor> tensors_of(const Job& job, const Layout& layout,
+                                          const Trained& model) {
+  std::vector<SafetensorsTensor> tensors;
+  for (const TensorPlace& place : layout.tensors())
+    tensors.push_back({published_name(job.model, place.spec.name), Dtype::kF32, place.spec.shape,
+                       as_bytes(model.parameters.subspan(std::size_t{place.first_block} * kBlock,
+                                                         place.spec.elements()))});
+  return tensors;
+}
+
+// Writes the whole model as one file, which says its own digest.
+Result<> write_one_file(const std::string& path, const Job& job, const Layout& layout,
+                        const Trained& model) {
+  nlohmann::json order = nlohmann::json::array(), shapes = nlohmann::json::array();
+  std::string layers;
+  for (const TensorPlace& place : layout.tensors()) {
+    order.push_back(published_name(job.model, place.spec.name));
+    shapes.push_back(place.spec.shape);
+    layers += (layers.empty() ? "" : ",") + std::to_string(place.spec.layer) +
+              (place.spec.by_rows ? "r" : "");
+  }
+  return write_safetensors(path, tensors_of(job, layout, model),
+                           {{"format", "pt"},
+                            {kParametersKey, to_string(model.digest)},
+                            {kOrderKey, text_of(order)},
+                            {kShapesKey, text_of(shapes)},
+                            {kLayersKey, std::move(layers)},
+                            {kEndKey, to_string(model.end)}});
 }
 
 bool metadata_says(const std::string& path, const char* key, const Digest& digest) {
@@ -150,36 +195,50 @@ Result<std::string> save_model(const std::string& path, const Job& job, const La
       STARLING_TRY(move_aside(path));
       said = path + " was another model, which is now " + path + ".old";
     }
-    if (const auto config = config_of(job)) {
-      STARLING_TRY(write_text((folder / "config.json").string(), *config));
-      STARLING_TRY(missing, copy_tokenizer(job, folder));
-      said += (said.empty() || missing.empty() ? "" : "; ") + missing;
-    }
-    std::vector<SafetensorsTensor> tensors;
-    nlohmann::json order = nlohmann::json::array(), shapes = nlohmann::json::array();
-    std::string layers;
-    for (const TensorPlace& place : layout.tensors()) {
-      const auto values =
-          model.parameters.subspan(std::size_t{place.first_block} * kBlock, place.spec.elements());
-      const std::string name = published_name(job.model, place.spec.name);
-      order.push_back(name);
-      shapes.push_back(place.spec.shape);
-      layers += (layers.empty() ? "" : ",") + std::to_string(place.spec.layer) +
-                (place.spec.by_rows ? "r" : "");
-      tensors.push_back({name, Dtype::kF32, place.spec.shape, as_bytes(values)});
-    }
-    return write_safetensors(path, std::move(tensors),
-                             {{"format", "pt"},
-                              {kParametersKey, to_string(model.digest)},
-                              {kOrderKey, text_of(order)},
-                              {kShapesKey, text_of(shapes)},
-                              {kLayersKey, std::move(layers)},
-                              {kEndKey, to_string(model.end)}});
+    STARLING_TRY(missing, write_beside(job, folder));
+    said += (said.empty() || missing.empty() ? "" : "; ") + missing;
+    return write_one_file(path, job, layout, model);
   };
   auto written = write();
   ::close(lock);
   if (!written) return std::move(written).error();
   return said;
+}
+
+Result<std::string> save_shards(const std::string& folder, const Job& job, const Layout& layout,
+                                const Trained& model, std::uint64_t shard_bytes) {
+  std::vector<std::vector<SafetensorsTensor>> shards;
+  std::uint64_t in_last = 0, total = 0;
+  for (SafetensorsTensor& tensor : tensors_of(job, layout, model)) {
+    if (shards.empty() || in_last + tensor.data.size() > shard_bytes) {
+      shards.emplace_back();
+      in_last = 0;
+    }
+    in_last += tensor.data.size();
+    total += tensor.data.size();
+    shards.back().push_back(std::move(tensor));
+  }
+  STARLING_TRY(missing, write_beside(job, folder));
+  if (!missing.empty()) std::fprintf(stderr, "starling: %s\n", missing.c_str());
+  const std::string one = folder + "/" + kModelFile;
+  if (shards.size() == 1) {
+    STARLING_TRY(write_one_file(one, job, layout, model));
+    return one;
+  }
+  nlohmann::ordered_json map;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    char name[64];
+    std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
+    for (const SafetensorsTensor& tensor : shards[i]) map[tensor.name] = name;
+    STARLING_TRY(write_safetensors(folder + "/" + name, std::move(shards[i]), {{"format", "pt"}}));
+  }
+  const nlohmann::ordered_json index{
+      {"metadata", {{"total_size", total}, {"total_parameters", total / sizeof(float)}}},
+      {"weight_map", map}};
+  const std::string path = one + kIndexSuffix, text = index.dump(2) + "\n";
+  const ByteView piece(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+  STARLING_TRY(write_synced_file(path, {&piece, 1}));
+  return path;
 }
 
 }  // namespace starling::tools

@@ -2,6 +2,7 @@
 // The trained model is a safetensors file; for GPT-2 it has the names
 // and the config.json that transformers' GPT2LMHeadModel loads.
 
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -24,6 +25,12 @@ struct Trained {
 // first; the line returned says so. Errors: kBadInput  the file cannot be written.
 Result<std::string> save_model(const std::string& path, const Job& job, const Layout& layout,
                                const Trained& model);
+
+// Writes the model into a folder that has none as transformers writes large ones: shards of at most `shard_bytes` of
+// tensors, but at least one tensor, their index last, and what save_model() has beside its file. A model that fits
+// is one file. Returns the file to read it by, the one file or the index. Errors: kBadInput  as save_model().
+Result<std::string> save_shards(const std::string& folder, const Job& job, const Layout& layout,
+                                const Trained& model, std::uint64_t shard_bytes);
 
 // Returns whether a worker has saved the model of the job with this end there.
 bool is_model_of(const std::string& path, const Digest& end);

@@ -27,11 +27,11 @@ const char* unit_of(const Job& job) {
 
 namespace {
 
-// Bytes of a token of the held-out data; 0: not known.
+// Bytes of a token of the held-out data; 0: not known, or of some the loss is not computed.
 double bytes_of_token(const Job& job) {
   if (job.data.kind == DataKind::kText) return 1;
   const auto note = TokensNote::read(job.evaluate.path);
-  return note && note->tokens > 0
+  return note && note->tokens > 0 && !note->learned
              ? static_cast<double>(note->bytes) / static_cast<double>(note->tokens)
              : 0;
 }

@@ -73,12 +73,13 @@ class NewFolder {
 };
 
 struct Encoded {
-  std::vector<std::uint32_t> tokens;
+  std::vector<std::uint32_t> tokens;  // with kNotLearned where they are read alone
+  std::uint64_t bytes = 0;
   std::optional<Error> error;
   bool unknown = false;  // has characters that this version of Unicode does not have
 };
 
-// Encodes the documents of each batch on all threads, in the order of the documents.
+// Encodes the documents of each batch, whose marks the tokenizer has, on all threads, in the order of the documents.
 class Encoding {
  public:
   Encoding(const Tokenizer& tokenizer, Marks marks, std::uint32_t threads)
@@ -103,17 +104,26 @@ class Encoding {
 
  private:
   struct Lane {
+    const Tokenizer& tokenizer;
     Encoder encoder;
     Pattern::Scan unassigned;
-    Lane(const Tokenizer& tokenizer, Marks marks, const Pattern& pattern)
-        : encoder(tokenizer, marks), unassigned(pattern) {}
+    Lane(const Tokenizer& with, Marks marks, const Pattern& pattern)
+        : tokenizer(with), encoder(with, marks), unassigned(pattern) {}
     void operator()(const Document& document, Encoded& encoded) {
-      if (auto done = encoder.encode(document.text, encoded.tokens); !done) {
-        encoded.error = std::move(done).error().in(document.place);
-        return;
+      for (const Stretch& stretch : document.stretches) {
+        const std::size_t first = encoded.tokens.size();
+        if (stretch.mark) {
+          encoded.tokens.push_back(tokenizer.find(stretch.text).value());
+        } else if (auto done = encoder.encode(stretch.text, encoded.tokens); !done) {
+          encoded.error = std::move(done).error().in(document.place);
+          return;
+        }
+        for (std::size_t i = first; !stretch.learned && i < encoded.tokens.size(); ++i)
+          encoded.tokens[i] |= kNotLearned;
+        encoded.bytes += stretch.text.size();
+        const auto found = unassigned.next(stretch.text, 0);
+        encoded.unknown = encoded.unknown || (found && found.value());
       }
-      const auto found = unassigned.next(document.text, 0);
-      encoded.unknown = found && found.value();
     }
   };
 
@@ -130,7 +140,12 @@ Result<std::optional<std::uint32_t>> mark(const Tokenizer& tokenizer, const std:
 }
 
 Result<std::optional<std::uint32_t>> end_of_document(const Tokenizer& tokenizer,
-                                                     const std::optional<std::string>& said) {
+                                                     const std::optional<std::string>& said,
+                                                     const ChatForm* chat) {
+  if (chat != nullptr && said)
+    return bad_input("--end goes with texts; a chat of " + std::string(chat->name) + " ends with " +
+                     std::string(chat->end));
+  if (chat != nullptr) return mark(tokenizer, std::string(chat->end));
   if (said) return mark(tokenizer, *said);
   if (const auto token = tokenizer.end_of_document()) return token;
   return bad_input(
@@ -147,7 +162,7 @@ std::string millions(std::uint64_t count) {
 }
 
 struct Counts {
-  std::uint64_t documents = 0, bytes = 0, unknown = 0;
+  std::uint64_t documents = 0, bytes = 0, learned = 0, unknown = 0;
   std::string first_unknown;  // document
 };
 
@@ -212,12 +227,48 @@ Result<> write_tokenizer_config(const Tokenizer& tokenizer, std::optional<std::u
   return ok();
 }
 
+// What a document is. Errors: kBadInput  options that do not go together, or marks that the tokenizer has not.
+Result<LineForm> form_of(const TokenizeCommand& command, const Tokenizer& tokenizer) {
+  LineForm form;
+  form.chat = find_chat_form(command.chat);
+  form.field = command.field.value_or(form.chat != nullptr ? "messages" : form.field);
+  form.prompt = command.prompt_field;
+  if (form.chat == nullptr) return form;
+  if (!form.prompt.empty())
+    return bad_input("--chat and --prompt-field are two kinds of documents");
+  if (command.begin) return bad_input("--begin goes with texts; --chat says how a chat begins");
+  for (const std::string& name : marks_of(*form.chat)) {
+    STARLING_TRY(mark(tokenizer, name));
+  }
+  return form;
+}
+
+// What is around a document, and what fills the sequence in which it ends.
+struct Frame {
+  std::optional<std::uint32_t> begin, end;
+  bool masks = false;  // tokens may have kNotLearned
+  std::uint32_t pad_to = 0;
+
+  // Puts it around the tokens of a document.
+  void around(std::vector<std::uint32_t>& tokens) const {
+    if (begin) tokens.insert(tokens.begin(), *begin | (masks ? kNotLearned : 0));
+    if (end) tokens.push_back(*end);
+    if (pad_to == 0) return;
+    tokens.front() |= kNotLearned;  // by what was said before it
+    while (tokens.size() % pad_to != 0) tokens.push_back(end.value_or(0) | kNotLearned);
+  }
+};
+
 Result<int> run(const TokenizeCommand& command) {
   std::vector<std::string> of_tokenizer;
   STARLING_TRY(read, read_tokenizer(command.tokenizer, &of_tokenizer));
   const Tokenizer tokenizer(std::move(read));
+  STARLING_TRY(form, form_of(command, tokenizer));
   STARLING_TRY(begin, mark(tokenizer, command.begin.value_or("none")));
-  STARLING_TRY(end, end_of_document(tokenizer, command.end));
+  STARLING_TRY(end, end_of_document(tokenizer, command.end, form.chat));
+  const bool masks = form.masks() || command.pad_to > 0;
+  // A chat has its marks already.
+  const Frame frame{begin, form.chat == nullptr ? end : std::nullopt, masks, command.pad_to};
   STARLING_TRY(files, files_of(command));
   block_ending_signals();  // before there is anything to leave behind
   NewFolder folder(command.out);
@@ -225,9 +276,9 @@ Result<int> run(const TokenizeCommand& command) {
   const std::uint32_t threads =
       command.threads ? command.threads : std::max(1u, std::thread::hardware_concurrency());
   Encoding encode(tokenizer, command.marks ? Marks::kTokens : Marks::kText, threads);
-  Documents documents(std::move(files), command.field);
-  const TokenWidth width = width_for(tokenizer.vocabulary());
-  TokenFiles out(folder.part(), width, command.tokens_of_file);
+  Documents documents(std::move(files), form);
+  const TokenWidth width = masks ? TokenWidth::kMasked32 : width_for(tokenizer.vocabulary());
+  TokenFiles out(folder.part(), width, command.tokens_of_file, command.pad_to);
   Counts counts;
   const auto started = std::chrono::steady_clock::now();
   {
@@ -238,11 +289,12 @@ Result<int> run(const TokenizeCommand& command) {
       auto encoded = encode(batch);
       for (std::size_t i = 0; i < batch.size(); ++i) {
         if (encoded[i].error) return std::move(*encoded[i].error);
-        if (begin) encoded[i].tokens.insert(encoded[i].tokens.begin(), *begin);
-        if (end) encoded[i].tokens.push_back(*end);
+        frame.around(encoded[i].tokens);
         STARLING_TRY(out.append(encoded[i].tokens));
         ++counts.documents;
-        counts.bytes += batch[i].text.size();
+        counts.bytes += encoded[i].bytes;
+        counts.learned += static_cast<std::uint64_t>(std::ranges::count_if(
+            encoded[i].tokens, [](std::uint32_t token) { return (token & kNotLearned) == 0; }));
         if (encoded[i].unknown && counts.unknown++ == 0) counts.first_unknown = batch[i].place;
       }
       progress(counts, out.tokens());
@@ -265,7 +317,9 @@ Result<int> run(const TokenizeCommand& command) {
                          counts.documents,
                          counts.bytes,
                          begin,
-                         end};
+                         end,
+                         masks ? std::optional(counts.learned) : std::nullopt,
+                         tokenizer_digest(folder.part())};
   std::ofstream note(folder.part() + "/" + TokensNote::kFile);
   note << about.format();
   note.close();
@@ -280,14 +334,17 @@ Result<int> run(const TokenizeCommand& command) {
         "Unicode %s: a tokenizer of a later one may cut there otherwise\n",
         static_cast<unsigned long long>(counts.unknown), counts.first_unknown.c_str(),
         Pattern::unicode().c_str());
+  const std::string learned =
+      masks ? millions(counts.learned) + " of the tokens are learned, the others are read\n" : "";
   std::printf(
       "%s: %s tokens of %zu bits in %u file%s, of %llu document%s, %.2f bytes a token, %.1f MB/s\n"
-      "in a job file: [model] vocabulary = %u; [data] kind = \"tokens\", path = %s\n",
+      "%sin a job file: [model] vocabulary = %u%s; [data] kind = \"tokens\", path = %s\n",
       command.out.c_str(), millions(out.tokens()).c_str(), 8 * bytes_of(width), out.files(),
       out.files() == 1 ? "" : "s", static_cast<unsigned long long>(counts.documents),
       counts.documents == 1 ? "" : "s",
       static_cast<double>(counts.bytes) / static_cast<double>(out.tokens()),
-      static_cast<double>(counts.bytes) / 1e6 / seconds, tokenizer.vocabulary(),
+      static_cast<double>(counts.bytes) / 1e6 / seconds, learned.c_str(), tokenizer.vocabulary(),
+      command.pad_to == 0 ? "" : (", context = " + std::to_string(command.pad_to)).c_str(),
       job_words::quoted(command.out).c_str());
   return 0;
 }
@@ -317,8 +374,23 @@ void add_tokenize(CLI::App& app, TokenizeCommand& command) {
          "--extension", command.extensions,
          "of folders only files that end so, as .txt; may come several times (default: all)")
       ->allow_extra_args(false);
-  sub->add_option("--field", command.field, "of a line's object, which has the text")
-      ->capture_default_str();
+  sub->add_option("--field", command.field,
+                  "of a line's object, which has the text, or the messages of a chat (default: "
+                  "text, messages)");
+  sub->add_option("--prompt-field", command.prompt_field,
+                  "of a line's object: a text that is read before that of --field and not learned");
+  std::vector<std::string> forms;
+  for (const ChatForm& form : chat_forms()) forms.emplace_back(form.name);
+  sub->add_option(
+         "--chat", command.chat,
+         "lines are chats, [{\"role\": .., \"content\": ..}, ..], written so; the answers of "
+         "the assistant are learned")
+      ->check(CLI::IsMember(forms));
+  sub->add_option(
+         "--pad-to", command.pad_to,
+         "documents begin in sequences of so many tokens, the job's context, and what is left of "
+         "the last is filled (default: one behind the other)")
+      ->check(CLI::Range(2u, 65536u));
   sub->add_option("--begin", command.begin, "token before each document, as <|begin_of_text|>");
   sub->add_option(
       "--end", command.end,

@@ -16,10 +16,13 @@ struct TokenizeCommand {
       tokenizer;    // a tokenizer.json, or a folder with it, or with vocab.json and merges.txt
   std::string out;  // a new folder
   std::vector<std::string> extensions;  // of folders
-  std::string field = "text";           // of JSON lines
-  std::optional<std::string> begin;     // a token before each document
-  std::optional<std::string> end;  // and one behind it; none: the tokenizer's. "none": no token
-  bool marks = false;              // <|..|> in a text is the token of that name
+  std::optional<std::string> field;     // of JSON lines; none: "text", of a chat "messages"
+  std::string prompt_field;             // of JSON lines: read before the text, and not learned
+  std::string chat;                     // the form of chats, which the field has then
+  std::uint32_t pad_to = 0;          // documents begin at multiples of so many tokens; 0: anywhere
+  std::optional<std::string> begin;  // a token before each document
+  std::optional<std::string> end;    // and one behind it; none: the tokenizer's. "none": no token
+  bool marks = false;                // <|..|> in a text is the token of that name
   std::uint32_t tokens_of_file = 100'000'000;
   std::uint32_t threads = 0;  // 0: one for each processor
 };

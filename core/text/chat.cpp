@@ -1,0 +1,114 @@
+#include "core/text/chat.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/base/text.h"
+
+namespace starling {
+namespace {
+
+constexpr ChatForm kForms[] = {{.name = "chatml",
+                                .begin = "",
+                                .before = "<|im_start|>",
+                                .after = "",
+                                .end = "<|im_end|>",
+                                .gap = "\n",
+                                .next = "\n"},
+                               {.name = "llama3",
+                                .begin = "<|begin_of_text|>",
+                                .before = "<|start_header_id|>",
+                                .after = "<|end_header_id|>",
+                                .end = "<|eot_id|>",
+                                .gap = "\n\n",
+                                .next = "",
+                                .trims = true}};
+
+// Appends a stretch; text that is not learned goes on with one before it.
+void append(std::vector<Stretch>& stretches, std::string_view text, bool mark, bool learned) {
+  if (text.empty()) return;
+  const bool goes_on = !mark && !learned && !stretches.empty() && !stretches.back().mark &&
+                       !stretches.back().learned;
+  if (goes_on)
+    stretches.back().text += text;
+  else
+    stretches.push_back({std::string(text), mark, learned});
+}
+
+struct ChatMessage {
+  std::string role, content;
+  bool learned = false;
+};
+
+Result<ChatMessage> read_message(const nlohmann::json& json) {
+  if (!json.is_object()) return bad_input("is no object with role and content");
+  ChatMessage message;
+  bool weighed = true;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "role" && value.is_string()) {
+      message.role = value.get<std::string>();
+    } else if (key == "content" && value.is_string()) {
+      message.content = value.get<std::string>();
+    } else if (key == "weight" && (value == 0 || value == 1)) {
+      weighed = value == 1;
+    } else if (key == "role" || key == "content") {
+      return bad_input("has a " + key + " that is no text");
+    } else if (key == "weight") {
+      return bad_input("has a weight that is neither 0 nor 1");
+    } else if (!value.is_null()) {
+      return bad_input("has the member " + nlohmann::json(key).dump(-1, ' ', true).substr(0, 64) +
+                       ", which would not be written; expected role, content, weight");
+    }
+  }
+  if (!json.contains("content")) return bad_input("has no content");
+  constexpr std::string_view kRoles[] = {"system", "user", "assistant"};
+  if (std::ranges::find(kRoles, message.role) == std::end(kRoles))
+    return bad_input("has the role " +
+                     nlohmann::json(message.role).dump(-1, ' ', true).substr(0, 64) +
+                     ", expected system, user or assistant");
+  message.learned = message.role == "assistant" && weighed;
+  return message;
+}
+
+}  // namespace
+
+std::span<const ChatForm> chat_forms() {
+  return kForms;
+}
+
+const ChatForm* find_chat_form(std::string_view name) {
+  const auto* const form = std::ranges::find(kForms, name, &ChatForm::name);
+  return form == std::end(kForms) ? nullptr : form;
+}
+
+std::vector<std::string> marks_of(const ChatForm& form) {
+  std::vector<std::string> marks;
+  for (const std::string_view mark : {form.begin, form.before, form.after, form.end})
+    if (!mark.empty()) marks.emplace_back(mark);
+  return marks;
+}
+
+Result<std::vector<Stretch>> chat_stretches(const nlohmann::json& messages, const ChatForm& form) {
+  if (!messages.is_array() || messages.empty())
+    return bad_input("has no messages, expected [{\"role\": \"user\", \"content\": \"..\"}, ..]");
+  std::vector<Stretch> stretches;
+  append(stretches, form.begin, /*mark=*/true, /*learned=*/false);
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    auto read = read_message(messages[i]);
+    if (!read) return std::move(read).error().in("message " + std::to_string(i + 1));
+    const ChatMessage& message = read.value();
+    append(stretches, form.before, /*mark=*/true, /*learned=*/false);
+    append(stretches, message.role, /*mark=*/false, /*learned=*/false);
+    append(stretches, form.after, /*mark=*/true, /*learned=*/false);
+    append(stretches, form.gap, /*mark=*/false, /*learned=*/false);
+    append(stretches, form.trims ? trimmed(message.content) : message.content, /*mark=*/false,
+           message.learned);
+    append(stretches, form.end, /*mark=*/true, message.learned);
+    append(stretches, form.next, /*mark=*/false, /*learned=*/false);
+  }
+  return stretches;
+}
+
+}  // namespace starling
