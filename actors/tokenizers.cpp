@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/data_files.h"
 #include "core/data/token_file.h"
 #include "core/text/tokenizer_file.h"
 #include "core/text/tokenizer_place.h"
@@ -89,31 +90,31 @@ Result<> compare(const std::string& folder, const std::string& tokens, bool exac
                    tokens + why);
 }
 
-// The tokens of the token files of a folder, as their headers or sizes say.
-std::uint64_t tokens_in(const std::string& folder) {
+// The tokens of those of the files that lie in a folder itself, as their headers or sizes say.
+std::uint64_t tokens_in(const std::string& folder, const std::vector<std::string>& files) {
   std::uint64_t tokens = 0;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().extension() != ".bin" || !entry->is_regular_file(error)) continue;
+  for (const std::string& file : files) {
+    if (!fs::equivalent(fs::path(file).parent_path() / ".", folder, error)) continue;
     std::array<std::uint32_t, 3> words{};
-    std::ifstream(entry->path(), std::ios::binary)
-        .read(reinterpret_cast<char*>(words.data()), sizeof words);
-    tokens += has_token_header(words[0]) ? words[2] : entry->file_size(error) / 2;
+    std::ifstream(file, std::ios::binary).read(reinterpret_cast<char*>(words.data()), sizeof words);
+    tokens += has_token_header(words[0]) ? words[2] : fs::file_size(file, error) / 2;
   }
   return tokens;
 }
 
 // Errors: what lies in a folder of tokens is not what their note says.
-Result<> check_note(const std::string& folder, std::int64_t vocabulary) {
+Result<> check_note(const std::string& folder, const std::vector<std::string>& files,
+                    std::int64_t vocabulary) {
   const auto note = TokensNote::read(folder);
   if (!note) return ok();
   const std::string where = "; " + folder + "/" + TokensNote::kFile;
   if (const std::string digest = tokenizer_digest(folder);
       !note->tokenizer.empty() && !digest.empty() && digest != note->tokenizer)
-    return bad_input("the tokenizer beside the tokens is not the one that made them" + where);
-  if (const std::uint64_t there = tokens_in(folder); there > note->tokens)
-    return bad_input("the token files beside it have " + std::to_string(there) +
+    return bad_input(
+        "the tokenizer beside the tokens is not, byte for byte, the one that made them" + where);
+  if (const std::uint64_t there = tokens_in(folder, files); there > note->tokens)
+    return bad_input("the token files beside it that are read have " + std::to_string(there) +
                      " tokens, expected at most the " + std::to_string(note->tokens) +
                      " that were made together" + where);
   if (note->vocabulary > vocabulary)
@@ -130,8 +131,10 @@ Result<> check_tokenizers(const Job& job) {
   if (job.data.kind != DataKind::kTokens || job.data.path.empty() || !input) return ok();
   const std::string tokens = place_of_tokenizer(job.data.path);
   const auto check_tokens = [&](const std::string& path, const std::string& section) -> Result<> {
+    const auto found = data_files(path, {".bin"});
+    const auto files = found ? found.value().files : std::vector<std::string>();
     for (const std::string& place : places_of_tokens(path)) {
-      STARLING_TRY(check_note(place, input->vocabulary));
+      STARLING_TRY(check_note(place, files, input->vocabulary));
       if (tokens.empty()) continue;
       STARLING_TRY(compare(place, tokens, /*exactly=*/true, section));
     }

@@ -65,6 +65,10 @@ Result<TokenFile> parse_token_file(ByteView file, const std::string& path) {
       return bad_data(
           "must have an even number of bytes (uint16 tokens), has " + std::to_string(file.size()),
           path);
+    for (const char* const of_text : {".jsonl", ".ndjson", ".json", ".txt", ".md"})
+      if (path.ends_with(of_text))
+        return bad_data("is a text, expected tokens, as starling tokenize makes them of texts",
+                        path);
     const TokenFile raw{file};
     STARLING_TRY(check_width(raw, path));
     return raw;
@@ -80,7 +84,12 @@ Result<TokenFile> parse_token_file(ByteView file, const std::string& path) {
                         std::to_string(wanted) + " bytes), file has " +
                         std::to_string(file.size()) + " bytes",
                     path);
-  return TokenFile{file.subspan(kHeader), width, width == TokenWidth::kMasked32 ? sequence : 0};
+  if (width != TokenWidth::kMasked32) return TokenFile{file.subspan(kHeader), width};
+  if (sequence != 0 && count % sequence != 0)
+    return bad_data("has " + std::to_string(count) + " tokens, expected whole sequences of " +
+                        std::to_string(sequence),
+                    path);
+  return TokenFile{file.subspan(kHeader), width, sequence};
 }
 
 Result<> check_vocabulary(const TokenFile& file, std::int64_t vocabulary, const std::string& path) {
@@ -97,6 +106,8 @@ TokenFiles::TokenFiles(std::string folder, TokenWidth width, std::uint32_t token
     : folder_(std::move(folder)), width_(width), of_file_(tokens_of_file), sequence_(sequence) {
   STARLING_CHECK(of_file_ >= 1 && of_file_ <= kTokensOfFileMax);
   STARLING_CHECK(sequence_ == 0 || width_ == TokenWidth::kMasked32);
+  // Each file begins a sequence, so that any of them are data.
+  if (sequence_ != 0) of_file_ = std::max(sequence_, of_file_ / sequence_ * sequence_);
 }
 
 TokenFiles::~TokenFiles() {

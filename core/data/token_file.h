@@ -62,7 +62,7 @@ Result<> check_vocabulary(const TokenFile& file, std::int64_t vocabulary, const 
 // One thread. A file has a header of no tokens until it is full: nobody takes one that was cut for whole.
 class TokenFiles {
  public:
-  // 1 <= tokens_of_file <= kTokensOfFileMax. `sequence`: of TokenFile, for kMasked32 alone.
+  // 1 <= tokens_of_file <= kTokensOfFileMax. `sequence`: of TokenFile, for kMasked32 alone; files have whole ones.
   TokenFiles(std::string folder, TokenWidth width, std::uint32_t tokens_of_file,
              std::uint32_t sequence = 0);
   ~TokenFiles();

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kValuesMax = 1u << 20;
 constexpr std::size_t kTextMax = 4096;  // of a name
 constexpr std::size_t kStorageNameMax = 64;
-constexpr std::size_t kSizesMax = 32;
+constexpr std::size_t kSizesMax = 8;
 
 constexpr std::string_view kMakesDict = "collections.OrderedDict";
 constexpr std::string_view kMakesTensor = "torch._utils._rebuild_tensor_v2";
@@ -55,7 +55,7 @@ class Unpickler {
       if (op == '.') return finish();
       STARLING_TRY(follow(op));
       if (!in_.good()) return cut();
-      if (values_.size() > kValuesMax)
+      if (std::max({values_.size(), memo_.size(), stack_.size(), marks_.size()}) > kValuesMax)
         return bad_input("its pickle has more than " + std::to_string(kValuesMax) + " values");
     }
   }
@@ -330,9 +330,10 @@ Result<std::vector<std::uint64_t>> Unpickler::sizes(Ref ref) const {
   return numbers;
 }
 
-// (storage, offset, size, stride, ..)
+// (storage, offset, size, stride, requires_grad, hooks)
 Result<> Unpickler::call_tensor(const std::vector<Ref>& arguments) {
-  if (arguments.size() < 4) return unlike();
+  // The seventh would say that values are to be negated or conjugated.
+  if (arguments.size() < 4 || arguments.size() > 6) return unlike();
   const Value &storage = values_[arguments[0]], &offset = values_[arguments[1]];
   if (storage.kind != Kind::kStorage || offset.kind != Kind::kNumber || offset.number < 0)
     return unlike();

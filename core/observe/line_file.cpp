@@ -3,12 +3,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "core/base/thread_name.h"
 
@@ -159,9 +162,11 @@ void LineFile::work(const std::shared_ptr<Shared>& shared) {
     s.changed.wait(lock, [&] { return s.finishing || !s.lines.empty(); });
     if (s.lines.empty()) break;
     std::string batch;
-    std::size_t count = 0;
-    while (count < s.lines.size() && (count == 0 || batch.size() < kBatchBytes))
-      batch += s.lines[count++];
+    std::vector<std::size_t> ends{0};  // of lines in the batch, which may have any bytes
+    while (ends.size() <= s.lines.size() && (ends.size() == 1 || batch.size() < kBatchBytes)) {
+      batch += s.lines[ends.size() - 1];
+      ends.push_back(batch.size());
+    }
     s.writing_since = Clock::now();
     lock.unlock();
 
@@ -175,8 +180,7 @@ void LineFile::work(const std::shared_ptr<Shared>& shared) {
         error = n == 0 ? EIO : errno;
     }
     // A failed write may leave part of a line: it is cut off again.
-    const std::size_t whole = error == 0 ? at : batch.rfind('\n', at == 0 ? 0 : at - 1) + 1;
-    const std::size_t kept = at == 0 ? 0 : whole;
+    const std::size_t kept = *std::prev(std::ranges::upper_bound(ends, at));
     s.end += kept;
     bool torn = false;
     if (error != 0 && s.regular && at > kept)

@@ -37,7 +37,7 @@ class LineFile {
   LineFile(const LineFile&) = delete;
   LineFile& operator=(const LineFile&) = delete;
 
-  // `line` with its end. Minor lines are dropped first when there is no room.
+  // `line` with its end; or a record of any bytes. Minor lines are dropped first when there is no room.
   void put(std::string line, bool minor);
   // Waits until all is written, or nothing has moved for `patience`. True: all is.
   bool flush();

@@ -8,6 +8,7 @@
 #include <boost/crc.hpp>
 #include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -90,16 +91,24 @@ std::string tensorboard_record(std::string_view event) {
 }
 
 Result<std::unique_ptr<TensorboardSink>> TensorboardSink::make(const Job& job,
-                                                               const std::string& folder) {
+                                                               const std::string& folder,
+                                                               bool begins) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return bad_input("cannot make " + folder + ": " + error.message());
+  for (std::filesystem::directory_iterator entry(folder, error), end;
+       begins && !error && entry != end; entry.increment(error))
+    if (entry->path().filename().string().starts_with("events.out.tfevents."))
+      return bad_input(
+          "has curves of another run, which TensorBoard would forget, expected a new folder; " +
+          folder);
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
   // TensorBoard reads the files of a folder in the order of their names.
-  const std::string path = folder + "/events.out.tfevents." +
-                           std::to_string(static_cast<std::uint64_t>(unix_time())) + "." + host +
-                           "." + std::to_string(::getpid()) + ".starling";
+  char time[64];
+  std::snprintf(time, sizeof time, "%.6f", unix_time());
+  const std::string path = folder + "/events.out.tfevents." + time + "." + host + "." +
+                           std::to_string(::getpid()) + ".starling";
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) return bad_input("cannot write " + path + ": " + std::strerror(errno));
   return std::unique_ptr<TensorboardSink>(new TensorboardSink(job, fd));

@@ -21,8 +21,10 @@ namespace starling {
 // Where steps are computed a second time, from a checkpoint, TensorBoard is told to forget what it has of them.
 class TensorboardSink : public EventSink {
  public:
-  // Begins a new file in `folder`, which it makes. Errors: kBadInput  it cannot be written.
-  static Result<std::unique_ptr<TensorboardSink>> make(const Job& job, const std::string& folder);
+  // Begins a new file in `folder`, which it makes. `begins`: the run has no step yet, so curves that are there are
+  // another's. Errors: kBadInput  it cannot be written, or has those of another run.
+  static Result<std::unique_ptr<TensorboardSink>> make(const Job& job, const std::string& folder,
+                                                       bool begins);
   void on(const Event& event) override;
 
  private:

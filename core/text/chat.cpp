@@ -5,26 +5,33 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/base/text.h"
-
 namespace starling {
 namespace {
 
-constexpr ChatForm kForms[] = {{.name = "chatml",
-                                .begin = "",
-                                .before = "<|im_start|>",
-                                .after = "",
-                                .end = "<|im_end|>",
-                                .gap = "\n",
-                                .next = "\n"},
-                               {.name = "llama3",
-                                .begin = "<|begin_of_text|>",
-                                .before = "<|start_header_id|>",
-                                .after = "<|end_header_id|>",
-                                .end = "<|eot_id|>",
-                                .gap = "\n\n",
-                                .next = "",
-                                .trims = true}};
+constexpr ChatForm kForms[] = {
+    {.name = "chatml",
+     .begin = "",
+     .before = "<|im_start|>",
+     .after = "",
+     .end = "<|im_end|>",
+     .gap = "\n",
+     .next = "\n",
+     .in_jinja = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] "
+                 "}}<|im_end|>\n{% endfor %}"
+                 "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"},
+    {.name = "llama3",
+     .begin = "<|begin_of_text|>",
+     .before = "<|start_header_id|>",
+     .after = "<|end_header_id|>",
+     .end = "<|eot_id|>",
+     .gap = "\n\n",
+     .next = "",
+     .trims = true,
+     .in_jinja = "<|begin_of_text|>{% for m in messages %}<|start_header_id|>{{ m['role'] "
+                 "}}<|end_header_id|>\n\n"
+                 "{{ m['content'] | trim }}<|eot_id|>{% endfor %}"
+                 "{% if add_generation_prompt "
+                 "%}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"}};
 
 // Appends a stretch; text that is not learned goes on with one before it.
 void append(std::vector<Stretch>& stretches, std::string_view text, bool mark, bool learned) {
@@ -37,6 +44,34 @@ void append(std::vector<Stretch>& stretches, std::string_view text, bool mark, b
     stretches.push_back({std::string(text), mark, learned});
 }
 
+// Without white space at both ends, as a template's trim (Python's str.strip()) takes it.
+std::string_view stripped(std::string_view text) {
+  constexpr std::string_view kSpaces[] = {
+      "\t",     "\n",     "\v",     "\f",     "\r",     "\x1c",   "\x1d",   "\x1e",
+      "\x1f",   " ",      "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002",
+      "\u2003", "\u2004", "\u2005", "\u2006", "\u2007", "\u2008", "\u2009", "\u200a",
+      "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
+  const auto drop = [&](auto is_there, auto remove) {
+    for (bool found = true; found;) {
+      found = false;
+      for (const std::string_view space : kSpaces)
+        if (is_there(space)) {
+          remove(space.size());
+          found = true;
+        }
+    }
+  };
+  drop([&](std::string_view space) { return text.starts_with(space); },
+       [&](std::size_t size) { text.remove_prefix(size); });
+  drop([&](std::string_view space) { return text.ends_with(space); },
+       [&](std::size_t size) { text.remove_suffix(size); });
+  return text;
+}
+
+std::string shown(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', true).substr(0, 64);
+}
+
 struct ChatMessage {
   std::string role, content;
   bool learned = false;
@@ -46,6 +81,11 @@ Result<ChatMessage> read_message(const nlohmann::json& json) {
   if (!json.is_object()) return bad_input("is no object with role and content");
   ChatMessage message;
   bool weighed = true;
+  constexpr std::string_view kWritten[] = {"role", "content", "weight"};
+  for (const auto& [key, value] : json.items())
+    if (std::ranges::find(kWritten, key) == std::end(kWritten) && !value.is_null())
+      return bad_input("has the member " + shown(key) +
+                       ", which would not be written; expected role, content, weight");
   for (const auto& [key, value] : json.items()) {
     if (key == "role" && value.is_string()) {
       message.role = value.get<std::string>();
@@ -57,16 +97,12 @@ Result<ChatMessage> read_message(const nlohmann::json& json) {
       return bad_input("has a " + key + " that is no text");
     } else if (key == "weight") {
       return bad_input("has a weight that is neither 0 nor 1");
-    } else if (!value.is_null()) {
-      return bad_input("has the member " + nlohmann::json(key).dump(-1, ' ', true).substr(0, 64) +
-                       ", which would not be written; expected role, content, weight");
     }
   }
   if (!json.contains("content")) return bad_input("has no content");
   constexpr std::string_view kRoles[] = {"system", "user", "assistant"};
   if (std::ranges::find(kRoles, message.role) == std::end(kRoles))
-    return bad_input("has the role " +
-                     nlohmann::json(message.role).dump(-1, ' ', true).substr(0, 64) +
+    return bad_input("has the role " + shown(message.role) +
                      ", expected system, user or assistant");
   message.learned = message.role == "assistant" && weighed;
   return message;
@@ -103,8 +139,8 @@ Result<std::vector<Stretch>> chat_stretches(const nlohmann::json& messages, cons
     append(stretches, message.role, /*mark=*/false, /*learned=*/false);
     append(stretches, form.after, /*mark=*/true, /*learned=*/false);
     append(stretches, form.gap, /*mark=*/false, /*learned=*/false);
-    append(stretches, form.trims ? trimmed(message.content) : message.content, /*mark=*/false,
-           message.learned);
+    append(stretches, form.trims ? stripped(message.content) : std::string_view(message.content),
+           /*mark=*/false, message.learned);
     append(stretches, form.end, /*mark=*/true, message.learned);
     append(stretches, form.next, /*mark=*/false, /*learned=*/false);
   }

@@ -27,6 +27,7 @@ struct ChatForm {
   std::string_view end;            // of a message
   std::string_view gap, next;      // texts
   bool trims = false;              // contents lose white space at both ends
+  std::string_view in_jinja;       // the same as a template of transformers
 };
 
 // "chatml" (Qwen's and others') and "llama3" (of the templates of Llama 3, without the lines of dates and tools that

@@ -31,16 +31,25 @@ Result<bool> read_line(std::ifstream& file, std::string& line) {
   return !line.empty();
 }
 
+std::string shown_name(const std::string& name) {
+  return nlohmann::json(name).dump(-1, ' ', true).substr(0, 32);
+}
+
 Result<nlohmann::json> member(nlohmann::json& line, const std::string& field, const char* option) {
   const auto there = line.find(field);
-  if (there == line.end()) return bad_input("has no \"" + field + "\", which " + option + " names");
-  return std::move(*there);
+  if (there != line.end()) return std::move(*there);
+  std::string has;
+  for (const auto& [name, value] : line.items())
+    if (has.size() < 80) has += (has.empty() ? ", it has " : ", ") + shown_name(name);
+  return bad_input("has no \"" + field + "\", which " + option + " names" + has);
 }
 
 Result<Stretch> text_in(nlohmann::json& line, const std::string& field, const char* option,
                         bool learned) {
   STARLING_TRY(text, member(line, field, option));
-  if (!text.is_string()) return bad_input("has no text in \"" + field + "\"");
+  if (!text.is_string())
+    return bad_input("has no text in \"" + field + "\"" +
+                     (text.is_array() ? ", a chat is written with --chat" : ""));
   return Stretch{std::move(text.get_ref<std::string&>()), /*mark=*/false, learned};
 }
 

@@ -11,12 +11,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "core/observe/event_line.h"
 #include "core/observe/events.h"
+#include "core/observe/line_file.h"
+#include "tests/core/data_folder.h"
 #include "tests/core/observe_helpers.h"
 
 namespace starling {
@@ -258,6 +261,36 @@ TEST_CASE("events: times of the day read back") {
   CHECK(utc_of("2026-03-01T12:00:00.000125Z") == 1772366400000125);
   CHECK(utc_of("2026-03-01T12:00:00Z") == 1772366400000000);
   CHECK(utc_of("noon") == 0);
+}
+
+// Goal: a disk that is full for a while costs no record its end. Method: records with line ends within, and a limit of
+// the size of files that a record does not fit below, lifted later.
+TEST_CASE("line file: what a failed write left of a record is cut off where the record began") {
+  const DataFolder folder;
+  const std::string path = folder.write("file", "");
+  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit old_limit{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &old_limit) == 0);
+  const rlimit low{250, old_limit.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &low) == 0);
+  std::string wanted;
+  {
+    LineFile file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC),
+                  [](std::uint64_t) { return std::string(); },
+                  {.retry = std::chrono::milliseconds(1), .patience = std::chrono::seconds(1)});
+    for (const char letter : {'a', 'b', 'c', 'd'}) {
+      const std::string record = std::string(40, letter) + "\n" + std::string(59, letter);
+      file.put(record, /*minor=*/false);
+      wanted += record;
+    }
+    CHECK_FALSE(file.flush());
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &old_limit) == 0);
+    CHECK(file.flush());
+    CHECK(file.finish() == 0);
+  }
+  ::signal(SIGXFSZ, old_handler);
+  std::ifstream file(path, std::ios::binary);
+  CHECK(std::string{std::istreambuf_iterator<char>(file), {}} == wanted);
 }
 
 }  // namespace starling

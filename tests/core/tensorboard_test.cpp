@@ -9,6 +9,7 @@
 
 #include "core/base/text.h"
 #include "tests/core/data_folder.h"
+#include "tests/core/has.h"
 
 namespace starling {
 namespace {
@@ -61,7 +62,7 @@ TEST_CASE("tensorboard: records have the checksums that readers ask for") {
 TEST_CASE("tensorboard: each step once, and what is computed again is forgotten first") {
   const DataFolder folder;
   {
-    auto sink = TensorboardSink::make(Job(), folder.path() + "/a/b").value();
+    auto sink = TensorboardSink::make(Job(), folder.path() + "/a/b", /*begins=*/true).value();
     sink->on(step(4, 2.5));
     sink->on(step(5, 2.5));
     sink->on(step(4, 2.5));  // another leader tells it, too
@@ -85,7 +86,12 @@ TEST_CASE("tensorboard: each step once, and what is computed again is forgotten 
 }
 
 TEST_CASE("tensorboard: a folder that cannot be made is an error") {
-  CHECK_FALSE(TensorboardSink::make(Job(), "/proc/none"));
+  CHECK_FALSE(TensorboardSink::make(Job(), "/proc/none", true));
+  const DataFolder folder;
+  CHECK(TensorboardSink::make(Job(), folder.path(), true));
+  CHECK(has(TensorboardSink::make(Job(), folder.path(), true).error().text(),
+            "has curves of another run"));
+  CHECK(TensorboardSink::make(Job(), folder.path(), /*begins=*/false));
 }
 
 }  // namespace starling

@@ -141,6 +141,22 @@ TEST_CASE("token files: padded documents are sequences of their own") {
             "has documents that begin anywhere, expected every 4 tokens as in "));
 }
 
+TEST_CASE("token files: each file of padded documents begins a sequence") {
+  const DataFolder folder;
+  std::filesystem::create_directories(folder.path());
+  TokenFiles files(folder.path(), TokenWidth::kMasked32, 10, /*sequence=*/4);
+  REQUIRE(files.append(std::vector<std::uint32_t>(16, 3)));
+  REQUIRE(files.finish());
+  CHECK(files.files() == 2);  // of eight, not of ten
+  const std::string path = folder.path() + "/tokens-000001.bin";
+  Bytes file = bytes_of_file(path);
+  CHECK(parse_token_file(file, path).value().size() == 8);
+  file.resize(file.size() - 4);
+  file[8] = 7;
+  CHECK(has(parse_token_file(file, path).error().text(),
+            "has 7 tokens, expected whole sequences of 4"));
+}
+
 TEST_CASE("token files: a mask that leaves nothing to learn is refused") {
   const DataFolder folder;
   std::filesystem::create_directories(folder.path());

@@ -166,6 +166,10 @@ TEST_CASE("torch file: nothing that a pickle names is called") {
     CHECK(has(error_of(pickle(op)), "has the instruction 0x"));
   CHECK(has(error_of(pickle(global("torch._utils", "_rebuild_qtensor"))), "_rebuild_qtensor"));
   CHECK(has(error_of(pickle(global("torch", "ComplexFloatStorage"))), "ComplexFloatStorage"));
+  // A view of negated values: torch.load() reads it otherwise than it lies there.
+  std::string negated = tensor(kFour, kOne);
+  negated.insert(negated.size() - 2, "}" + text("neg") + "\x88s");
+  CHECK(has(error_of(pickle(dict_of("a", negated))), "is not that of a state_dict"));
 }
 
 TEST_CASE("torch file: what is no state_dict is refused") {
@@ -201,6 +205,9 @@ TEST_CASE("torch file: what is no state_dict is refused") {
 }
 
 TEST_CASE("torch file: a bomb of values ends at a bound") {
+  for (const char repeated : {'\x94', '('})  // the memo, marks
+    CHECK(has(error_of(pickle("N" + std::string(3u << 20, repeated))),
+              "has more than 1048576 values"));
   std::string many(3u << 20, '}');
   CHECK(has(error_of(pickle(many)), "has more than 1048576 values"));
   // A tuple of a million, which is taken for a storage a million times.

@@ -215,6 +215,7 @@ def a_tokenizer_goes_with_the_model(place):
     vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
     with open(os.path.join(other, "tokenizer.json"), "w") as file:
         json.dump(changed, file)
+    os.remove(os.path.join(other, "tokens.json"))  # by which it would be known for another one
     with open(job) as file:
         text_of_job = file.read()
     for change in (text_of_job + f'[evaluate]\npath = "{other}"\nevery = 20\n',

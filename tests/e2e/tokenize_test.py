@@ -144,6 +144,11 @@ def of_a_chat_the_answers_are_learned(place):
     run = place.run(job, "--workers", 3)
     run.end()
     require(run.digest() == quiet.digest(), "three workers have other bits")
+    # The model ends where an answer ends, which its config.json says.
+    with open(os.path.join(quiet.out, "config.json")) as file:
+        require(json.load(file)["eos_token_id"] == 401, "eos_token_id is not <|im_end|>")
+    with open(os.path.join(quiet.out, "tokenizer_config.json")) as file:
+        require("<|im_start|>assistant" in json.load(file)["chat_template"], "no template")
     step = quiet.events("step")[0]
     require(0 < step["tokens"] < 8 * 2 * 64, str(step))
     code, said, err = tokenize(lines, "--tokenizer", tokenizer, "--out", place.path("packed"), "--chat", "chatml")
@@ -193,6 +198,13 @@ def what_goes_wrong_is_one_line_and_leaves_nothing(place):
     chat = written(place, "chat.jsonl", '{"messages": [{"role": "user", "content": "a"}]}\n')
     refused(place, "the tokenizer has no token <|im_start|>", chat, *good, "--chat", "chatml")
     marks = ["--tokenizer", chat_tokenizer(place)]
+    with open(place.path("chat.json")) as file:
+        open_marks = file.read().replace('"special": true', '"special": false')
+    refused(place, 'the tokenizer makes the mark <|im_start|> of a text that has it', chat, "--tokenizer",
+            written(place, "open.json", open_marks), "--chat", "chatml")
+    refused(place, "nothing is to be learned", chat, *marks, "--chat", "chatml")
+    refused(place, 'has no text in "messages", a chat is written with --chat', chat, *good, "--field", "messages")
+    refused(place, 'has no "text", which --field names, it has "messages"', chat, *good)
     refused(place, "expected lines with prompts or chats", text, *marks, "--chat", "chatml")
     refused(place, 'has no "messages", which --field names', place.path("no.jsonl"), *marks, "--chat", "chatml")
     refused(place, "--end goes with texts", chat, *marks, "--chat", "chatml", "--end", "none")

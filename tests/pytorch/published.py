@@ -330,6 +330,8 @@ def chats_are_written_and_learned_as_by_transformers(folder):
                         "--pad-to", str(context)], check=True, capture_output=True)
         tokens, labels = masked(out)
         fast = PreTrainedTokenizerFast(tokenizer_object=theirs, chat_template=template)
+        assert AutoTokenizer.from_pretrained(out).apply_chat_template(chats[0], tokenize=False, add_generation_prompt=True) == \
+            fast.apply_chat_template(chats[0], tokenize=False, add_generation_prompt=True), form
 
         def ids(text):  # which is not trusted: marks in it stay text
             theirs.encode_special_tokens = True

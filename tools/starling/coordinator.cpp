@@ -393,7 +393,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
       sinks.emplace(add_sinks(*events, std::move(told)));
       STARLING_TRY(server, serve_metrics(*events, job, sinks->status, command.metrics));
       served = std::move(server);
-      STARLING_TRY(add_tensorboard(*events, job, command.tensorboard));
+      STARLING_TRY(add_tensorboard(*events, job, command.tensorboard, command.first && from == 0));
     }
     // A group takes the folder when it begins, and no coordinator that comes back does.
     if (command.first && !command.child) {

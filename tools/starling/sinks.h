@@ -31,9 +31,10 @@ inline SinksThere add_sinks(EventWriter& events, Sinks sinks = {}) {
 }
 
 // Adds curves for TensorBoard in a folder; it is empty: does not. Errors: as TensorboardSink::make().
-inline Result<> add_tensorboard(EventWriter& events, const Job& job, const std::string& folder) {
+inline Result<> add_tensorboard(EventWriter& events, const Job& job, const std::string& folder,
+                                bool begins) {
   if (folder.empty()) return ok();
-  STARLING_TRY(sink, TensorboardSink::make(job, folder));
+  STARLING_TRY(sink, TensorboardSink::make(job, folder, begins));
   events.add(std::move(sink));
   return ok();
 }

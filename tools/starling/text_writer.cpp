@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
 #include "actors/make_model.h"
 #include "actors/pretrained.h"
 #include "core/base/check.h"
+#include "core/base/file_system.h"
 #include "core/job/models/published_model.h"
 #include "core/text/pattern.h"
 #include "core/text/tokenizer.h"
@@ -76,9 +80,35 @@ class Language {
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
+// The tokens that end what a published model writes, as transformers takes them: those of generation_config.json, or
+// of its config.json.
+std::set<std::uint32_t> ends_of(const PublishedConfig& config, const std::string& path) {
+  constexpr std::uint64_t kBytesMax = 1u << 20;
+  std::set<std::uint32_t> ends;
+  const auto take = [&](const nlohmann::json* said) {
+    if (said == nullptr) return;
+    for (const auto& end : said->is_array() ? *said : nlohmann::json::array({*said}))
+      if (end.is_number_unsigned() && end.get<std::uint64_t>() < kTokensMax)
+        ends.insert(end.get<std::uint32_t>());
+  };
+  std::error_code error;
+  const std::string folder =
+      fs::is_directory(path, error) ? path : fs::path(path).parent_path().string();
+  const std::string beside = (folder.empty() ? "." : folder) + "/generation_config.json";
+  if (is_file(beside, "settings") && fs::file_size(beside, error) <= kBytesMax) {
+    std::ifstream file(beside, std::ios::binary);
+    if (const auto settings =
+            PublishedConfig::parse(std::string{std::istreambuf_iterator<char>(file), {}}))
+      take(settings.value().member("eos_token_id"));
+  }
+  if (ends.empty()) take(config.member("eos_token_id"));
+  return ends;
+}
+
 // A model whose weights are in memory.
 struct Loaded {
   ModelSpec spec;
+  std::set<std::uint32_t> ends;  // tokens
   ModelInput input;
   std::unique_ptr<kernels::Model> model;
   std::unique_ptr<Layout> layout;
@@ -98,6 +128,7 @@ Result<Loaded> load(const std::string& path, const std::string& isa) {
   if (!spec) return std::move(spec).error().in("the config.json of " + path);
   loaded.spec = std::move(spec).value();
   loaded.input = *input_of(loaded.spec);
+  loaded.ends = ends_of(config, path);
   Job job;
   job.model = loaded.spec;
   job.isa = isa;
@@ -123,6 +154,7 @@ class ModelWriter : public TextWriter {
       : loaded_(std::move(loaded)), language_(std::move(language)) {
     decoder_ = kernels::make_decoder(loaded_.spec, kernels, *loaded_.layout, loaded_.parameters);
     STARLING_CHECK(decoder_ != nullptr);
+    if (const auto end = language_.end()) loaded_.ends.insert(*end);
   }
 
   Result<std::vector<std::uint32_t>> begin(const std::string& prompt) const override {
@@ -149,7 +181,7 @@ class ModelWriter : public TextWriter {
         return bad_input(
             "the model gives no number for any token; starling check says whether it is whole");
       const std::uint32_t token = sample_token(writing.rule, some, writing.sample, written.tokens);
-      if (token == language_.end() && !writing.past_end) {
+      if (loaded_.ends.contains(token) && !writing.past_end) {
         written.end = Written::End::kStop;
         break;
       }

@@ -162,8 +162,9 @@ std::string millions(std::uint64_t count) {
 }
 
 struct Counts {
-  std::uint64_t documents = 0, bytes = 0, learned = 0, unknown = 0;
-  std::string first_unknown;  // document
+  std::uint64_t documents = 0, bytes = 0, learned = 0, filling = 0, unknown = 0;
+  std::uint64_t unlearned = 0, longer = 0;  // documents
+  std::string first_unknown;                // document
 };
 
 // Says on a terminal how far it is.
@@ -210,16 +211,18 @@ Result<> copy_tokenizer(const std::vector<std::string>& files, const std::string
 
 // How transformers reads the tokenizer: by the model's kind it would take a class that cuts text otherwise.
 Result<> write_tokenizer_config(const Tokenizer& tokenizer, std::optional<std::uint32_t> begin,
-                                std::optional<std::uint32_t> end, const std::string& folder) {
+                                std::optional<std::uint32_t> end, const ChatForm* chat,
+                                const std::string& folder) {
   const auto text = [&](std::optional<std::uint32_t> token) {
     return token ? nlohmann::ordered_json(tokenizer.decode({&*token, 1})) : nullptr;
   };
   const bool whole = tokenizer_files(folder) == std::vector<std::string>{"tokenizer.json"};
-  const nlohmann::ordered_json config{
+  nlohmann::ordered_json config{
       {"tokenizer_class", whole ? "PreTrainedTokenizerFast" : "GPT2Tokenizer"},
       {"bos_token", text(begin)},
       {"eos_token", text(end)},
       {"clean_up_tokenization_spaces", false}};
+  if (chat != nullptr) config["chat_template"] = chat->in_jinja;
   std::ofstream file(folder + "/" + kTokenizerConfig);
   file << config.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
   file.close();
@@ -237,8 +240,18 @@ Result<LineForm> form_of(const TokenizeCommand& command, const Tokenizer& tokeni
   if (!form.prompt.empty())
     return bad_input("--chat and --prompt-field are two kinds of documents");
   if (command.begin) return bad_input("--begin goes with texts; --chat says how a chat begins");
+  for (const std::string& name : marks_of(*form.chat))
+    if (!tokenizer.find(name))
+      return bad_input("the tokenizer has no token " + name + ", with which --chat " +
+                       command.chat + " writes; --prompt-field and --field need none");
+  // Else whoever is cited could end his message and speak for another.
+  Encoder encoder(tokenizer, Marks::kText);
   for (const std::string& name : marks_of(*form.chat)) {
-    STARLING_TRY(mark(tokenizer, name));
+    std::vector<std::uint32_t> tokens;
+    STARLING_TRY(encoder.encode("a" + name + "b", tokens));
+    if (std::ranges::find(tokens, *tokenizer.find(name)) != tokens.end())
+      return bad_input("the tokenizer makes the mark " + name +
+                       " of a text that has it, expected \"special\": true in its added_tokens");
   }
   return form;
 }
@@ -249,13 +262,15 @@ struct Frame {
   bool masks = false;  // tokens may have kNotLearned
   std::uint32_t pad_to = 0;
 
-  // Puts it around the tokens of a document.
-  void around(std::vector<std::uint32_t>& tokens) const {
+  // Puts it around the tokens of a document. Returns how many fill a sequence.
+  std::uint64_t around(std::vector<std::uint32_t>& tokens) const {
     if (begin) tokens.insert(tokens.begin(), *begin | (masks ? kNotLearned : 0));
     if (end) tokens.push_back(*end);
-    if (pad_to == 0) return;
+    if (pad_to == 0 || tokens.empty()) return 0;
     tokens.front() |= kNotLearned;  // by what was said before it
+    const std::size_t said = tokens.size();
     while (tokens.size() % pad_to != 0) tokens.push_back(end.value_or(0) | kNotLearned);
+    return tokens.size() - said;
   }
 };
 
@@ -289,12 +304,15 @@ Result<int> run(const TokenizeCommand& command) {
       auto encoded = encode(batch);
       for (std::size_t i = 0; i < batch.size(); ++i) {
         if (encoded[i].error) return std::move(*encoded[i].error);
-        frame.around(encoded[i].tokens);
+        counts.filling += frame.around(encoded[i].tokens);
         STARLING_TRY(out.append(encoded[i].tokens));
         ++counts.documents;
         counts.bytes += encoded[i].bytes;
-        counts.learned += static_cast<std::uint64_t>(std::ranges::count_if(
+        const auto learned = static_cast<std::uint64_t>(std::ranges::count_if(
             encoded[i].tokens, [](std::uint32_t token) { return (token & kNotLearned) == 0; }));
+        counts.learned += learned;
+        if (learned == 0) ++counts.unlearned;
+        if (frame.pad_to > 0 && encoded[i].tokens.size() > frame.pad_to) ++counts.longer;
         if (encoded[i].unknown && counts.unknown++ == 0) counts.first_unknown = batch[i].place;
       }
       progress(counts, out.tokens());
@@ -308,9 +326,11 @@ Result<int> run(const TokenizeCommand& command) {
             command.extensions.empty()
                 ? ""
                 : "; of a folder only files whose names end as --extension says are taken"));
+  if (masks && counts.learned == 0)
+    return bad_input("nothing is to be learned, expected answers of the assistant");
   STARLING_TRY(out.finish());
   STARLING_TRY(copy_tokenizer(of_tokenizer, folder.part()));
-  STARLING_TRY(write_tokenizer_config(tokenizer, begin, end, folder.part()));
+  STARLING_TRY(write_tokenizer_config(tokenizer, begin, end, form.chat, folder.part()));
   const TokensNote about{tokenizer.vocabulary(),
                          static_cast<std::uint32_t>(8 * bytes_of(width)),
                          out.tokens(),
@@ -334,6 +354,14 @@ Result<int> run(const TokenizeCommand& command) {
         "Unicode %s: a tokenizer of a later one may cut there otherwise\n",
         static_cast<unsigned long long>(counts.unknown), counts.first_unknown.c_str(),
         Pattern::unicode().c_str());
+  if (counts.unlearned > 0)
+    std::fprintf(stderr, "starling: %llu of the documents have nothing to learn\n",
+                 static_cast<unsigned long long>(counts.unlearned));
+  if (counts.longer > 0)
+    std::fprintf(stderr,
+                 "starling: %llu of the documents are longer than %u tokens, and go on in further "
+                 "sequences without what they begin with\n",
+                 static_cast<unsigned long long>(counts.longer), command.pad_to);
   const std::string learned =
       masks ? millions(counts.learned) + " of the tokens are learned, the others are read\n" : "";
   std::printf(
@@ -342,7 +370,7 @@ Result<int> run(const TokenizeCommand& command) {
       command.out.c_str(), millions(out.tokens()).c_str(), 8 * bytes_of(width), out.files(),
       out.files() == 1 ? "" : "s", static_cast<unsigned long long>(counts.documents),
       counts.documents == 1 ? "" : "s",
-      static_cast<double>(counts.bytes) / static_cast<double>(out.tokens()),
+      static_cast<double>(counts.bytes) / static_cast<double>(out.tokens() - counts.filling),
       static_cast<double>(counts.bytes) / 1e6 / seconds, learned.c_str(), tokenizer.vocabulary(),
       command.pad_to == 0 ? "" : (", context = " + std::to_string(command.pad_to)).c_str(),
       job_words::quoted(command.out).c_str());

@@ -54,6 +54,10 @@ TEST_CASE("chat: answers are learned, and what they answer is read") {
         "<start_header_id>|user|<end_header_id>|\n\nbye|<eot_id>|<start_header_id>|assistant|<end_"
         "header_id>|"
         "\n\n|[<eot_id>]");
+  CHECK(
+      written("llama3",
+              Json::array({said("assistant", "\u00a0\x0b\u2003hi\u3000you\u0085\x1c \u3000")})) ==
+      "<begin_of_text>|<start_header_id>|assistant|<end_header_id>|\n\n|[hi\u3000you]|[<eot_id>]");
   CHECK(find_chat_form("alpaca") == nullptr);
   CHECK(marks_of(*find_chat_form("chatml")) ==
         std::vector<std::string>{"<|im_start|>", "<|im_end|>"});
