@@ -60,6 +60,26 @@ def a_model_writes_what_its_seed_says(place):
     require(len(written(model, "--prompt", "a" * 100, "--tokens", 100, "--temperature", 0)) > 150, "short")
 
 
+def it_ends_at_the_tokens_that_the_model_says(place):
+    """Those of generation_config.json, or of config.json: one or several, as transformers takes them."""
+    model = trained(place)
+    words = ["--prompt", "ab", "--tokens", 50, "--seed", 3, "--temperature", 2, "--ids"]
+    ids = written(model, *words).split()
+    with open(os.path.join(model, "config.json")) as file:
+        config = json.load(file)
+
+    def ending(name, said):
+        with open(os.path.join(model, name), "w") as file:
+            json.dump(config | said if name == "config.json" else said, file)
+        return written(model, *words).split()
+
+    first, later = ids[3], next(token for token in ids if token not in ids[:4])
+    require(ending("config.json", {"eos_token_id": int(later)}) == ids[:ids.index(later)], f"{later} of config.json ends nothing")
+    require(written(model, *words, "--past-end").split() == ids, "--past-end ends")
+    require(ending("generation_config.json", {"eos_token_id": [255, int(first)]}) == ids[:ids.index(first)], f"{first} ends nothing")
+    require(ending("generation_config.json", {"eos_token_id": None}) == ids[:ids.index(later)], "config.json is not heeded")
+
+
 def a_run_from_weights_begins_where_they_are(place):
     """Bits do not depend on the number of workers, on kills, nor on where the weights lie; other weights are refused."""
     model = trained(place)
@@ -236,6 +256,6 @@ def a_tokenizer_goes_with_the_model(place):
     require(written(model, "--prompt", "ab", "--tokens", 30, "--past-end", "--tokenizer", place.path("tokens")) == said, "another text")
 
 
-main(a_model_writes_what_its_seed_says, a_run_from_weights_begins_where_they_are, a_llama_is_the_same_in_any_group,
+main(a_model_writes_what_its_seed_says, it_ends_at_the_tokens_that_the_model_says, a_run_from_weights_begins_where_they_are, a_llama_is_the_same_in_any_group,
      what_does_not_fit_is_one_line,
      a_tokenizer_goes_with_the_model)
