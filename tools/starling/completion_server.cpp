@@ -83,7 +83,7 @@ struct CompletionServer::Impl {
   std::function<int()> ended;
   int signal = 0;  // what `ended` gave
   std::uint64_t requests = 0;
-  std::uint64_t written = 0;  // completions, while which nobody else is heard
+  std::uint64_t written = 0;  // completions; no other client is heard during one
   int open = 0;               // connections; before `io`, whose end ends them
   bool accepts = false;       // else the next ones wait in the kernel's queue
   asio::io_context io{1};

@@ -244,7 +244,7 @@ Result<LineForm> form_of(const TokenizeCommand& command, const Tokenizer& tokeni
     if (!tokenizer.find(name))
       return bad_input("the tokenizer has no token " + name + ", with which --chat " +
                        command.chat + " writes; --prompt-field and --field need none");
-  // Else whoever is cited could end his message and speak for another.
+  // Else a text that is quoted could end its message and speak for another role.
   Encoder encoder(tokenizer, Marks::kText);
   for (const std::string& name : marks_of(*form.chat)) {
     std::vector<std::uint32_t> tokens;
