@@ -15,11 +15,12 @@ struct DrawKey {
   bool operator==(const DrawKey&) const = default;
 };
 
-// A target of which no loss is computed: what is read and not learned.
+// The target of a position of which no loss is computed.
 inline constexpr std::int32_t kNotATarget = -1;
 
 // Text and tokens: tokens and targets [sequences, context], row-major, targets one position later, of which some
-// may be kNotATarget, but not all of a sequence; x is empty. Classified samples: x [sequences, inputs], targets [sequences]; tokens is empty.
+// may be kNotATarget, but not all of a sequence; x is empty. Classified samples: x [sequences, inputs],
+// targets [sequences]; tokens is empty.
 // For a synthetic model all three are empty, and for a model of a script, which has its data itself:
 // that takes the numbers of the samples.
 struct Batch {

@@ -69,7 +69,8 @@ class TokenFiles {
   TokenFiles(const TokenFiles&) = delete;
   TokenFiles& operator=(const TokenFiles&) = delete;
 
-  // Each token fits in the width; one of kMasked32 may have kNotLearned. Errors: kBadInput  a file cannot be written, with what the system says.
+  // Each token fits in the width; one of kMasked32 may have kNotLearned. Errors: kBadInput  a file cannot be
+  // written, with what the system says.
   Result<> append(std::span<const std::uint32_t> tokens);
   // After it the last file is whole, and on the disk. Errors: as append().
   Result<> finish();

@@ -153,7 +153,7 @@ class Unpickler {
   std::vector<Ref> stack_;
   std::vector<std::size_t> marks_;  // sizes of the stack
   std::map<std::uint32_t, Ref> memo_;
-  // Of each its name is that of its dictionary; `lies_so`: its elements lie one behind the other.
+  // A tensor without its name, which the dictionary has; `lies_so`: its elements lie one behind the other.
   struct Made {
     StateDictTensor tensor;
     bool lies_so;

@@ -18,7 +18,8 @@ namespace starling {
 // Scalars by version, each once, under the names that logs of scripts have (docs/pytorch.md):
 //   loss, norm, rate, workers, ms, and NAME of what a script measures beside its loss
 //   validation.loss, validation.NAME, and validation.perplexity of a language model
-// Where steps are computed a second time, from a checkpoint, TensorBoard is told to forget what it has of them.
+// Where a run computes steps a second time, from a checkpoint, the sink has TensorBoard forget the earlier scalars of
+// these steps.
 class TensorboardSink : public EventSink {
  public:
   // Begins a new file in `folder`, which it makes. `begins`: the run has no step yet, so curves that are there are
@@ -35,7 +36,7 @@ class TensorboardSink : public EventSink {
   };
   void add(const event::StepPassed& step);
   void add(const event::Evaluated& evaluated);
-  // Has TensorBoard forget what it has of this step and later ones.
+  // Has TensorBoard forget the scalars of this step and of later ones.
   void begin_at(Version version);
   void put(Version version, const std::vector<Scalar>& scalars);
 

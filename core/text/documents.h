@@ -20,8 +20,7 @@ struct Document {
 // What of a line's object is the document.
 struct LineForm {
   std::string field = "text";  // the member with the text, or with the messages of a chat
-  std::string prompt =
-      {};  // the member with what is read before the text and not learned; empty: none
+  std::string prompt = {};     // the member with a text before it that is not learned; empty: none
   const ChatForm* chat = nullptr;  // how a chat is written; null: the field has a text
   // Whether some of the tokens are not learned; then documents are lines.
   bool masks() const { return chat != nullptr || !prompt.empty(); }
