@@ -157,12 +157,12 @@ class TokenDataset : public MappedDataset {
                             " as in " + first,
                         path);
       if (found.sequence != set->sequence_)
-        return bad_data("has documents that begin " + beginning(found.sequence) + ", expected " +
-                            beginning(set->sequence_) + " as in " + first,
+        return bad_data("has " + sequences_text(found.sequence) + ", expected " +
+                            sequences_text(set->sequence_) + " as in " + first,
                         path);
       if (found.sequence != 0 && found.sequence != input.positions)
-        return bad_data("has documents that begin " + beginning(found.sequence) +
-                            ", as --pad-to has said; the context must be as long, is " +
+        return bad_data("has " + sequences_text(found.sequence) +
+                            ", as --pad-to or --pack has said; the context must be as long, is " +
                             std::to_string(input.positions),
                         path);
       return found.tokens;
@@ -199,8 +199,9 @@ class TokenDataset : public MappedDataset {
     return std::to_string(8 * bytes_of(width)) + " bits" +
            (width == TokenWidth::kMasked32 ? " with a loss mask" : "");
   }
-  static std::string beginning(std::uint32_t sequence) {
-    return sequence == 0 ? "anywhere" : "every " + std::to_string(sequence) + " tokens";
+  static std::string sequences_text(std::uint32_t sequence) {
+    return sequence == 0 ? "tokens without sequences"
+                         : "sequences of " + std::to_string(sequence) + " tokens";
   }
   // The tokens of window i, and of the one after it the first, if there is one.
   std::pair<std::uint64_t, std::size_t> window(std::uint64_t i) const {

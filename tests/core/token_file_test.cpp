@@ -132,13 +132,13 @@ TEST_CASE("token files: padded documents are sequences of their own") {
         std::vector<std::int32_t>{2, 3, 4, kNotATarget, 6, 7, kNotATarget, kNotATarget});
   // Of another context they are refused, and the same tokens one behind the other are other data.
   CHECK(has(Dataset::open(job_for(DataKind::kTokens, folder.path() + "/a", 2, 256)).error().text(),
-            "has documents that begin every 4 tokens, as --pad-to has said; the context must be as "
+            "has sequences of 4 tokens, as --pad-to or --pack has said; the context must be as "
             "long, is 2"));
   const auto other = Dataset::open(job_for(DataKind::kTokens, put("/b", 0), 4, 256)).value();
   CHECK(other->samples() == 1);
   CHECK(other->identity() != set->identity());
   CHECK(has(Dataset::open(job_for(DataKind::kTokens, folder.path(), 4, 256)).error().text(),
-            "has documents that begin anywhere, expected every 4 tokens as in "));
+            "has tokens without sequences, expected sequences of 4 tokens as in "));
 }
 
 TEST_CASE("token files: each file of padded documents begins a sequence") {

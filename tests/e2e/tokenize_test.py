@@ -7,10 +7,10 @@ import struct
 import subprocess
 import time
 
+from chats import GPT2, chat_tokenizer, job_on
 from harness import PATIENCE, STARLING, main, require, written
 
 BPE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "bpe")
-GPT2 = os.path.join(BPE, "gpt2.json")
 
 
 def tokenize(*words, **more):
@@ -81,15 +81,6 @@ def a_job_trains_on_what_was_made(place):
     require(os.path.exists(os.path.join(run.out, "model.safetensors")), "no model")
 
 
-def chat_tokenizer(place):
-    """GPT-2's kind with the marks of ChatML."""
-    with open(GPT2) as file:
-        tokenizer = json.load(file)
-    for mark in ("<|im_start|>", "<|im_end|>"):
-        tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": 400 + len(tokenizer["added_tokens"]) - 1, "content": mark})
-    return written(place, "chat.json", json.dumps(tokenizer))
-
-
 def masked_tokens_in(folder):
     """Tokens, whether each is learned, and the length of sequences."""
     with open(os.path.join(folder, "tokens-000000.bin"), "rb") as file:
@@ -104,13 +95,6 @@ def plain(place, text, name, tokenizer):
     code, said, err = tokenize(written(place, name + ".txt", text), "--tokenizer", tokenizer, "--out", place.path(name), "--end", "none")
     require(code == 0, err)
     return tokens_in(place.path(name))
-
-
-def job_on(place, tokens, vocabulary, **changes):
-    with open(place.job(steps=10, **changes)) as file:
-        job = file.read()
-    job = job.replace("vocabulary = 256", f"vocabulary = {vocabulary}").split("[data]")[0] + f'[data]\nkind = "tokens"\npath = "{tokens}"\n'
-    return written(place, os.path.basename(tokens) + ".toml", job)
 
 
 def of_a_chat_the_answers_are_learned(place):
@@ -155,6 +139,39 @@ def of_a_chat_the_answers_are_learned(place):
     require(code == 0 and len(masked_tokens_in(place.path("packed"))[0]) < len(tokens), f"{code} {said} {err}")
     check = subprocess.run([STARLING, "check", job_on(place, out, 402, context=32)], capture_output=True, text=True, timeout=PATIENCE)
     require(check.returncode == 2 and "the context must be as long, is 32" in check.stderr, check.stderr)
+
+
+def documents_fill_sequences_without_being_cut(place):
+    texts = [f"{'word ' * (n % 23)}{n}" for n in range(300)]
+    lines = written(place, "texts.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in texts))
+    folders = {}
+    for option in ("--pad-to", "--pack"):
+        folders[option] = place.path("as" + option)
+        code, said, err = tokenize(lines, "--tokenizer", GPT2, "--out", folders[option], option, "64")
+        require(code == 0 and " fill sequences, the others are read" in said and "context = 64" in said, f"{code} {said} {err}")
+    documents = {}
+    for option, folder in folders.items():
+        tokens, learned, sequence = masked_tokens_in(folder)
+        require(sequence == 64 and len(tokens) % 64 == 0, f"{option}: {len(tokens)}")
+        end = tokens[-1]
+        documents[option], first = [], None
+        for place_of, (token, is_learned) in enumerate(zip(tokens, learned)):
+            if first is None and not is_learned and token != end:
+                first = place_of
+            if first is not None and token == end and is_learned:
+                require(place_of // 64 == first // 64 or place_of - first >= 64, f"{option} cuts a document at {place_of}")
+                documents[option].append(tuple(tokens[first:place_of]))
+                first = None
+    require(sorted(documents["--pack"]) == sorted(documents["--pad-to"]) and len(documents["--pack"]) == 300,
+            f"{len(documents['--pack'])} documents")
+    sizes = {option: len(masked_tokens_in(folder)[0]) for option, folder in folders.items()}
+    require(sizes["--pack"] < 0.7 * sizes["--pad-to"], str(sizes))
+    job = job_on(place, folders["--pack"], 400, context=64)
+    require(place.quiet(job).digest(), "no digest")
+    check = subprocess.run([STARLING, "check", job_on(place, folders["--pack"], 400, context=32)], capture_output=True, text=True,
+                           timeout=PATIENCE)
+    require(check.returncode == 2 and "has sequences of 64 tokens, as --pad-to or --pack has said" in check.stderr, check.stderr)
+    refused(place, "--pad-to", lines, "--tokenizer", GPT2, "--pack", "64", "--pad-to", "64")
 
 
 def of_a_prompt_the_answer_is_learned(place):
@@ -241,6 +258,6 @@ def one_that_is_ended_leaves_nothing(place):
         require(not left, f"left: {left}")
 
 
-main(texts_become_the_tokens_of_the_reference, a_job_trains_on_what_was_made, of_a_chat_the_answers_are_learned,
+main(texts_become_the_tokens_of_the_reference, a_job_trains_on_what_was_made, of_a_chat_the_answers_are_learned, documents_fill_sequences_without_being_cut,
      of_a_prompt_the_answer_is_learned,
      what_goes_wrong_is_one_line_and_leaves_nothing, one_that_is_ended_leaves_nothing)

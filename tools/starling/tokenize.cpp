@@ -16,6 +16,7 @@
 #include "core/data/token_file.h"
 #include "core/job/words.h"
 #include "core/text/documents.h"
+#include "core/text/packer.h"
 #include "core/text/tokenizer.h"
 #include "core/text/tokens_note.h"
 #include "tools/processes/signals.h"
@@ -161,6 +162,11 @@ std::string millions(std::uint64_t count) {
   return text;
 }
 
+std::uint64_t learned_of(std::span<const std::uint32_t> tokens) {
+  return static_cast<std::uint64_t>(std::ranges::count_if(
+      tokens, [](std::uint32_t token) { return (token & kNotLearned) == 0; }));
+}
+
 struct Counts {
   std::uint64_t documents = 0, bytes = 0, learned = 0, filling = 0, unknown = 0;
   std::uint64_t unlearned = 0, longer = 0;  // documents
@@ -260,16 +266,19 @@ Result<LineForm> form_of(const TokenizeCommand& command, const Tokenizer& tokeni
 struct Frame {
   std::optional<std::uint32_t> begin, end;
   bool masks = false;  // tokens may have kNotLearned
-  std::uint32_t pad_to = 0;
+  std::uint32_t sequence =
+      0;              // documents lie in sequences of so many tokens; 0: one behind the other
+  bool pads = false;  // a document fills its last one
 
+  std::uint32_t filling() const { return end.value_or(0) | kNotLearned; }
   // Puts it around the tokens of a document. Returns how many fill a sequence.
   std::uint64_t around(std::vector<std::uint32_t>& tokens) const {
     if (begin) tokens.insert(tokens.begin(), *begin | (masks ? kNotLearned : 0));
     if (end) tokens.push_back(*end);
-    if (pad_to == 0 || tokens.empty()) return 0;
+    if (sequence == 0 || tokens.empty()) return 0;
     tokens.front() |= kNotLearned;  // by what was said before it
     const std::size_t said = tokens.size();
-    while (tokens.size() % pad_to != 0) tokens.push_back(end.value_or(0) | kNotLearned);
+    while (pads && tokens.size() % sequence != 0) tokens.push_back(filling());
     return tokens.size() - said;
   }
 };
@@ -281,9 +290,11 @@ Result<int> run(const TokenizeCommand& command) {
   STARLING_TRY(form, form_of(command, tokenizer));
   STARLING_TRY(begin, mark(tokenizer, command.begin.value_or("none")));
   STARLING_TRY(end, end_of_document(tokenizer, command.end, form.chat));
-  const bool masks = form.masks() || command.pad_to > 0;
+  const std::uint32_t sequence = std::max(command.pad_to, command.pack);
+  const bool masks = form.masks() || sequence > 0;
   // A chat has its marks already.
-  const Frame frame{begin, form.chat == nullptr ? end : std::nullopt, masks, command.pad_to};
+  const Frame frame{begin, form.chat == nullptr ? end : std::nullopt, masks, sequence,
+                    command.pad_to > 0};
   STARLING_TRY(files, files_of(command));
   block_ending_signals();  // before there is anything to leave behind
   NewFolder folder(command.out);
@@ -293,8 +304,13 @@ Result<int> run(const TokenizeCommand& command) {
   Encoding encode(tokenizer, command.marks ? Marks::kTokens : Marks::kText, threads);
   Documents documents(std::move(files), form);
   const TokenWidth width = masks ? TokenWidth::kMasked32 : width_for(tokenizer.vocabulary());
-  TokenFiles out(folder.part(), width, command.tokens_of_file, command.pad_to);
+  TokenFiles out(folder.part(), width, command.tokens_of_file, sequence);
   Counts counts;
+  const auto write = [&](std::span<const std::uint32_t> tokens) {
+    counts.learned += learned_of(tokens);
+    return out.append(tokens);
+  };
+  Packer packer(std::max(1u, command.pack), frame.filling(), write);
   const auto started = std::chrono::steady_clock::now();
   {
     Progress progress;
@@ -304,21 +320,21 @@ Result<int> run(const TokenizeCommand& command) {
       auto encoded = encode(batch);
       for (std::size_t i = 0; i < batch.size(); ++i) {
         if (encoded[i].error) return std::move(*encoded[i].error);
+        const std::vector<std::uint32_t>& tokens = encoded[i].tokens;
         counts.filling += frame.around(encoded[i].tokens);
-        STARLING_TRY(out.append(encoded[i].tokens));
+        STARLING_TRY(command.pack > 0 ? packer.add(tokens, kNotLearned) : write(tokens));
         ++counts.documents;
         counts.bytes += encoded[i].bytes;
-        const auto learned = static_cast<std::uint64_t>(std::ranges::count_if(
-            encoded[i].tokens, [](std::uint32_t token) { return (token & kNotLearned) == 0; }));
-        counts.learned += learned;
-        if (learned == 0) ++counts.unlearned;
-        if (frame.pad_to > 0 && encoded[i].tokens.size() > frame.pad_to) ++counts.longer;
+        if (learned_of(tokens) == 0) ++counts.unlearned;
+        if (sequence > 0 && tokens.size() > sequence) ++counts.longer;
         if (encoded[i].unknown && counts.unknown++ == 0) counts.first_unknown = batch[i].place;
       }
       progress(counts, out.tokens());
       if (const int signal = pending_signal()) return 128 + signal;
     }
   }
+  STARLING_TRY(packer.finish());
+  counts.filling += packer.filling();
   if (counts.documents == 0)
     return bad_input(
         "no text is there, expected at least one document" +
@@ -361,9 +377,11 @@ Result<int> run(const TokenizeCommand& command) {
     std::fprintf(stderr,
                  "starling: %llu of the documents are longer than %u tokens, and go on in further "
                  "sequences without what they begin with\n",
-                 static_cast<unsigned long long>(counts.longer), command.pad_to);
-  const std::string learned =
-      masks ? millions(counts.learned) + " of the tokens are learned, the others are read\n" : "";
+                 static_cast<unsigned long long>(counts.longer), sequence);
+  std::string learned;
+  if (masks) learned = millions(counts.learned) + " of the tokens are learned, ";
+  if (sequence > 0) learned += millions(counts.filling) + " fill sequences, ";
+  if (masks) learned += "the others are read\n";
   std::printf(
       "%s: %s tokens of %zu bits in %u file%s, of %llu document%s, %.2f bytes a token, %.1f MB/s\n"
       "%sin a job file: [model] vocabulary = %u%s; [data] kind = \"tokens\", path = %s\n",
@@ -372,7 +390,7 @@ Result<int> run(const TokenizeCommand& command) {
       counts.documents == 1 ? "" : "s",
       static_cast<double>(counts.bytes) / static_cast<double>(out.tokens() - counts.filling),
       static_cast<double>(counts.bytes) / 1e6 / seconds, learned.c_str(), tokenizer.vocabulary(),
-      command.pad_to == 0 ? "" : (", context = " + std::to_string(command.pad_to)).c_str(),
+      sequence == 0 ? "" : (", context = " + std::to_string(sequence)).c_str(),
       job_words::quoted(command.out).c_str());
   return 0;
 }
@@ -419,6 +437,12 @@ void add_tokenize(CLI::App& app, TokenizeCommand& command) {
          "documents begin in sequences of so many tokens, the job's context, and what is left of "
          "the last is filled (default: one behind the other)")
       ->check(CLI::Range(2u, 65536u));
+  sub->add_option(
+         "--pack", command.pack,
+         "sequences of so many tokens, the job's context, have whole documents: each goes where it "
+         "leaves least room, and what is left is filled")
+      ->check(CLI::Range(2u, 65536u))
+      ->excludes("--pad-to");
   sub->add_option("--begin", command.begin, "token before each document, as <|begin_of_text|>");
   sub->add_option(
       "--end", command.end,

@@ -19,7 +19,8 @@ struct TokenizeCommand {
   std::optional<std::string> field;     // of JSON lines; none: "text", of a chat "messages"
   std::string prompt_field;             // of JSON lines: read before the text, and not learned
   std::string chat;                     // the form of chats, which the field has then
-  std::uint32_t pad_to = 0;          // documents begin at multiples of so many tokens; 0: anywhere
+  std::uint32_t pad_to = 0;  // documents begin at multiples of so many tokens; 0: anywhere
+  std::uint32_t pack = 0;    // sequences of so many tokens have whole documents; 0: they are cut
   std::optional<std::string> begin;  // a token before each document
   std::optional<std::string> end;    // and one behind it; none: the tokenizer's. "none": no token
   bool marks = false;                // <|..|> in a text is the token of that name
