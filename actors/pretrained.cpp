@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "core/formats/pretrained.h"
 #include "core/job/models/from_weights.h"
 
 namespace starling::actors {
@@ -104,7 +103,7 @@ const PretrainedWeights::Tensor* find(const Family& family, const PretrainedWeig
 
 // Whether a tensor of files can be one of the model's.
 Result<> fits(const Family& family, const TensorSpec& spec, const SafetensorsEntry& entry) {
-  if (entry.dtype != Dtype::kF32 && entry.dtype != Dtype::kBf16 && entry.dtype != Dtype::kF16)
+  if (!is_float(entry.dtype))
     return bad_input("tensor " + entry.name + " is " + std::string(dtype_name(entry.dtype)) +
                      ", expected F32, BF16 or F16");
   auto shape = entry.shape;
@@ -256,10 +255,30 @@ std::unique_ptr<kernels::Model> with_weights(const ModelSpec& spec,
   return std::make_unique<Pretrained>(spec, std::move(model));
 }
 
-Result<> check_weights(const Job& job, const std::vector<TensorSpec>& tensors) {
+Result<FittedWeights> fitted_weights(const ModelSpec& spec,
+                                     const std::vector<TensorSpec>& tensors) {
+  STARLING_TRY(opened, open_weights(spec, tensors));
+  FittedWeights fitted{std::move(opened.weights), {}};
+  for (const TensorSpec& tensor : tensors)
+    fitted.tensors.emplace_back(&tensor, find(opened.family, fitted.weights, tensor.name));
+  return fitted;
+}
+
+Result<> check_weights(const Job& job, const kernels::Model& model) {
   if (weights_of(job.model).empty()) return ok();
-  STARLING_TRY(open_weights(job.model, tensors));
+  STARLING_TRY(open_weights(job.model, lora_of(job.model).on() ? model.frozen() : model.tensors()));
   return ok();
+}
+
+std::string prefix_of(const ModelSpec& spec) {
+  return std::visit(
+      [](const auto& kind) -> std::string {
+        if constexpr (requires { kind.published_name(""); })
+          return kind.published_name("");
+        else
+          return {};
+      },
+      spec);
 }
 
 }  // namespace starling::actors

@@ -2,8 +2,11 @@
 // A model whose first parameters are those that others have trained.
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "core/formats/pretrained.h"
 #include "core/job/job.h"
 #include "kernels/models/model.h"
 
@@ -16,8 +19,19 @@ namespace starling::actors {
 std::unique_ptr<kernels::Model> with_weights(const ModelSpec& spec,
                                              std::unique_ptr<kernels::Model> model);
 
-// Whether the weights that the job begins with, if any, are there and fit a model of these tensors; reads headers
-// and a head of its own. Errors: as above.
-Result<> check_weights(const Job& job, const std::vector<TensorSpec>& tensors);
+// Weights of others, and each tensor of a model with the one of these that it is.
+struct FittedWeights {
+  PretrainedWeights weights;
+  std::vector<std::pair<const TensorSpec*, const PretrainedWeights::Tensor*>> tensors;
+};
+// Opens those of the spec for a model of these tensors, which must outlive them. Reads headers and a head of its own.
+// Errors: as above.
+Result<FittedWeights> fitted_weights(const ModelSpec& spec, const std::vector<TensorSpec>& tensors);
+
+// Whether the weights that the job's model begins with or adapts, if any, are there and fit. Errors: as above.
+Result<> check_weights(const Job& job, const kernels::Model& model);
+
+// What files may have before the names of the tensors of a model that begins with weights of others.
+std::string prefix_of(const ModelSpec& spec);
 
 }  // namespace starling::actors

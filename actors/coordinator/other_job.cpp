@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/text.h"
+#include "core/formats/job_file.h"
 #include "core/wire/codec.h"
 
 namespace starling::actors {

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "actors/base_weights.h"
 #include "actors/make_model.h"
 #include "actors/pretrained.h"
 #include "actors/script/python_model.h"
@@ -229,8 +230,9 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
   } else {
     STARLING_TRY(made, make_model(job));
     // Before memory is taken for what may be no such model.
-    STARLING_TRY(check_weights(job, made->tensors()));
+    STARLING_TRY(check_weights(job, *made));
     STARLING_TRY(check_tokenizers(job));
+    STARLING_TRY(open_base(job, *made));
     model = std::move(made);
   }
   STARLING_TRY(setup, begin(job, std::move(options.device), /*shares=*/script != nullptr));

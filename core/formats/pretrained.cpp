@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/base/file_system.h"
+#include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/formats/torch_file.h"
 
@@ -126,9 +127,43 @@ Result<PretrainedWeights::Stamp> PretrainedWeights::stamp_of(const std::string& 
 Result<> PretrainedWeights::read(const Tensor& tensor, std::uint64_t from,
                                  std::span<float> values) const {
   STARLING_TRY(tensor.file->floats(*tensor.entry, from, values));
-  STARLING_TRY(now, stamp_of(tensor.file->path()));
-  if (now == stamps_.at(tensor.file)) return ok();
-  return bad_input("was changed while it was in use; reading weights " + tensor.file->path());
+  return unchanged(*tensor.file);
+}
+
+Result<> PretrainedWeights::unchanged(const SafetensorsFile& file) const {
+  STARLING_TRY(now, stamp_of(file.path()));
+  if (now == stamps_.at(&file)) return ok();
+  return bad_input("was changed while it was in use; reading weights " + file.path());
+}
+
+Result<> PretrainedWeights::unchanged() const {
+  for (const auto& file : files_) {
+    STARLING_TRY(unchanged(*file));
+  }
+  return ok();
+}
+
+Result<Digest> PretrainedWeights::digest(std::string_view prefix) const {
+  constexpr std::uint64_t kAtOnce = 1u << 18;
+  std::map<std::string_view, const Tensor*> by_name;
+  for (const auto& [name, tensor] : tensors_) {
+    const std::string_view whole = name;
+    by_name.emplace(whole.starts_with(prefix) ? whole.substr(prefix.size()) : whole, &tensor);
+  }
+  Digest digest{};
+  const auto add = [&](ByteView bytes) { digest = hash128(bytes, mix64(digest[0], digest[1])); };
+  std::vector<float> values;
+  for (const auto& [name, tensor] : by_name) {
+    if (!is_float(tensor->entry->dtype)) continue;  // a mask, which is no parameter
+    add(as_bytes(std::span<const char>(name)));
+    add(as_bytes(std::span<const std::uint64_t>(tensor->entry->shape)));
+    for (std::uint64_t at = 0; at < tensor->entry->elements(); at += kAtOnce) {
+      values.resize(std::min(kAtOnce, tensor->entry->elements() - at));
+      STARLING_TRY(read(*tensor, at, values));
+      add(as_bytes(std::span<const float>(values)));
+    }
+  }
+  return digest;
 }
 
 }  // namespace starling

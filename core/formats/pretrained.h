@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/formats/safetensors.h"
 
@@ -17,6 +18,11 @@ namespace starling {
 
 // Behind the name that a model of one file would have: the index of its shards.
 inline constexpr const char* kIndexSuffix = ".index.json";
+
+// Whether weights may have it: a float, or one of the widths that floats have room for.
+inline bool is_float(Dtype dtype) {
+  return dtype == Dtype::kF32 || dtype == Dtype::kBf16 || dtype == Dtype::kF16;
+}
 
 // Const functions: any thread. The files stay open, and what is read is of the bytes that they had when they
 // were opened, as far as sizes and times of the files tell.
@@ -37,6 +43,11 @@ class PretrainedWeights {
   // Elements [from, from + values.size()) of a tensor of F32, BF16 or F16.
   // Errors: kBadInput  another dtype, or a file that was changed since it was opened.
   Result<> read(const Tensor& tensor, std::uint64_t from, std::span<float> values) const;
+  // A hash of names, shapes and values, as floats: the same however the tensors are cut into files and whatever their
+  // width. `prefix` counts for no name that begins with it. Reads all. Errors: as read().
+  Result<Digest> digest(std::string_view prefix) const;
+  // Errors: kBadInput  a file was changed since it was opened.
+  Result<> unchanged() const;
 
  private:
   struct Stamp {
@@ -46,6 +57,7 @@ class PretrainedWeights {
   };
   static Result<Stamp> stamp_of(const std::string& path);
   Result<> add(const std::string& path);
+  Result<> unchanged(const SafetensorsFile& file) const;
 
   std::string path_;
   std::vector<std::unique_ptr<const SafetensorsFile>> files_;

@@ -85,6 +85,21 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
   return it == by_name_.end() ? nullptr : &tensors_[it->second];
 }
 
+void widen(const std::uint8_t* bytes, Dtype dtype, std::span<float> values) {
+  const auto make = [&](const auto& float_of) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      std::uint16_t half = 0;
+      std::memcpy(&half, bytes + 2 * i, sizeof half);
+      values[i] = float_of(half);
+    }
+  };
+  STARLING_CHECK(dtype == Dtype::kBf16 || dtype == Dtype::kF16);
+  if (dtype == Dtype::kBf16)
+    make([](std::uint16_t half) { return float_of_bf16(half); });
+  else
+    make([](std::uint16_t half) { return float_of_f16(half); });
+}
+
 Result<> SafetensorsFile::read(const SafetensorsEntry& entry, std::uint64_t from,
                                std::span<std::uint8_t> out) const {
   STARLING_CHECK(from <= entry.bytes);
@@ -122,8 +137,8 @@ Result<> SafetensorsFile::floats(const SafetensorsEntry& entry, std::uint64_t fr
     halves.resize(std::min(kAtOnce, values.size() - at));
     STARLING_TRY(read(entry, (from + at) * 2,
                       {reinterpret_cast<std::uint8_t*>(halves.data()), halves.size() * 2}));
-    std::ranges::transform(halves, values.begin() + static_cast<std::ptrdiff_t>(at),
-                           entry.dtype == Dtype::kF16 ? float_of_f16 : float_of_bf16);
+    widen(reinterpret_cast<const std::uint8_t*>(halves.data()), entry.dtype,
+          values.subspan(at, halves.size()));
   }
   return ok();
 }

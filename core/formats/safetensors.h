@@ -37,6 +37,9 @@ enum class Dtype : std::uint8_t {
 std::size_t dtype_size(Dtype dtype);       // bytes of an element
 std::string_view dtype_name(Dtype dtype);  // "F32"
 
+// Makes floats of as many values of BF16 or F16, which lie at `bytes`, of any alignment.
+void widen(const std::uint8_t* bytes, Dtype dtype, std::span<float> values);
+
 struct SafetensorsEntry {
   std::string name;
   Dtype dtype = Dtype::kF32;
@@ -69,6 +72,8 @@ class SafetensorsFile {
   const std::vector<SafetensorsEntry>& tensors() const { return tensors_; }  // by offset
   const SafetensorsEntry* find(std::string_view name) const;                 // null: none
 
+  // Where a tensor of this file begins in it, in bytes.
+  std::uint64_t place(const SafetensorsEntry& entry) const { return data_begin_ + entry.offset; }
   // Bytes [from, from + out.size()) of a tensor of this file, which must lie within it.
   Result<> read(const SafetensorsEntry& entry, std::uint64_t from,
                 std::span<std::uint8_t> out) const;

@@ -67,6 +67,10 @@ std::string format_job(const Job& job) {
   if (job.recompute) out << "recompute = true\n";
   out << "\n[model]\nkind = \"" << kind_of(job.model).word << "\"\n";
   std::visit([&out](const auto& spec) { spec.write(out); }, job.model);
+  if (const LoraSpec lora = lora_of(job.model); lora.on())
+    out << "\n[lora]\nrank = " << lora.rank << "\nalpha = " << number_text(lora.alpha) << "\n"
+        << texts_line("targets", lora.targets)
+        << (lora.base.empty() ? "" : "base = " + quoted(lora.base) + "\n");
   const OptimizerSpec& o = job.optimizer;
   out << "\n[optimizer]\nkind = \"" << word_of(kOptimizers, int(o.kind))
       << "\"\npeak_rate = " << number_text(o.peak_rate) << "\nfloor = " << number_text(o.floor)

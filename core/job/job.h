@@ -166,7 +166,9 @@ struct Job {
 // Reads, checks and resolves a job file. Errors (kBadInput) name key, value and what was expected;
 // unknown keys are errors with the nearest known one. `base` is the folder for relative paths.
 Result<Job> parse_job(const std::string& toml, const std::string& base);
-Result<Job> load_job(const std::string& path);
+// From a file. Of adapters LoraSpec::base may be empty then: core/formats/job_file.h has load_job(), which leaves nothing
+// open.
+Result<Job> read_job(const std::string& path);
 
 // Whether a job that a program has made keeps the rules of job files, with the same words.
 // Errors: kBadInput.

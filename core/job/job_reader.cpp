@@ -1,4 +1,4 @@
-// parse_job and load_job: from a job file to a checked Job.
+// parse_job and read_job: from a job file to a checked Job.
 
 #include <algorithm>
 #include <bit>
@@ -14,6 +14,7 @@
 #include "core/base/s3_place.h"
 #include "core/base/step_record.h"
 #include "core/job/job.h"
+#include "core/job/lora_reader.h"
 #include "core/job/models/brought.h"
 #include "core/job/moved_job.h"
 #include "core/job/optimizer_reader.h"
@@ -158,10 +159,6 @@ void read_data(Section s, const std::string& base, const std::string& moved, con
     if (data.kind == DataKind::kText && input.vocabulary != 256)
       s.wrong("kind", "kind \"text\" needs vocabulary = 256 in [model], is " +
                           std::to_string(input.vocabulary));
-    if (data.kind == DataKind::kTokens && input.vocabulary > 65536)
-      s.wrong("kind",
-              "kind \"tokens\" holds 16-bit tokens and needs a vocabulary of at most 65536, is " +
-                  std::to_string(input.vocabulary));
     if (s.good()) resolve_path(s, base, data);
   }
   s.finish();
@@ -249,8 +246,8 @@ Result<Job> parse(const std::string& toml, const std::string& base, const std::s
                                       ", expected TOML");
   }
   const toml::table& root = parsed.table();
-  const std::vector<std::string> sections = {"job",     "model",      "optimizer", "data",
-                                             "elastic", "checkpoint", "evaluate"};
+  const std::vector<std::string> sections = {"job",  "model",   "lora",       "optimizer",
+                                             "data", "elastic", "checkpoint", "evaluate"};
   for (const auto& [key, node] : root) {
     if (std::find(sections.begin(), sections.end(), key.str()) != sections.end()) continue;
     return Error(Code::kBadInput, "unknown section `" + shown(key.str()) + "`, " +
@@ -261,6 +258,7 @@ Result<Job> parse(const std::string& toml, const std::string& base, const std::s
   std::optional<Error> failure;
   read_job(Section(root, "job", true, failure), job);
   read_model(Section(root, "model", true, failure), base, job);
+  read_lora(Section(root, "lora", false, failure), job);
   read_optimizer(Section(root, "optimizer", true, failure), job, job.optimizer);
   if (input_of(job.model)) {
     read_data(Section(root, "data", true, failure), base, moved, job.model, job.data);
@@ -289,7 +287,7 @@ Result<Job> parse_moved_job(const std::string& toml, const std::string& data) {
   return parse(toml, "/", data);
 }
 
-Result<Job> load_job(const std::string& path) {
+Result<Job> read_job(const std::string& path) {
   const bool described = is_described_by_script(path);
   const std::string where = described ? "the job that the script describes" : "reading " + path;
   STARLING_TRY(is_file(path, "a job file (TOML)"));

@@ -44,6 +44,13 @@ void append(std::vector<Stretch>& stretches, std::string_view text, bool mark, b
     stretches.push_back({std::string(text), mark, learned});
 }
 
+void append_head(std::vector<Stretch>& stretches, std::string_view role, const ChatForm& form) {
+  append(stretches, form.before, /*mark=*/true, /*learned=*/false);
+  append(stretches, role, /*mark=*/false, /*learned=*/false);
+  append(stretches, form.after, /*mark=*/true, /*learned=*/false);
+  append(stretches, form.gap, /*mark=*/false, /*learned=*/false);
+}
+
 // Without white space at both ends, as a template's trim (Python's str.strip()) takes it.
 std::string_view stripped(std::string_view text) {
   constexpr std::string_view kSpaces[] = {
@@ -119,6 +126,11 @@ const ChatForm* find_chat_form(std::string_view name) {
   return form == std::end(kForms) ? nullptr : form;
 }
 
+const ChatForm* chat_form_of_template(std::string_view jinja) {
+  const auto* const form = std::ranges::find(kForms, jinja, &ChatForm::in_jinja);
+  return form == std::end(kForms) ? nullptr : form;
+}
+
 std::vector<std::string> marks_of(const ChatForm& form) {
   std::vector<std::string> marks;
   for (const std::string_view mark : {form.begin, form.before, form.after, form.end})
@@ -135,16 +147,19 @@ Result<std::vector<Stretch>> chat_stretches(const nlohmann::json& messages, cons
     auto read = read_message(messages[i]);
     if (!read) return std::move(read).error().in("message " + std::to_string(i + 1));
     const ChatMessage& message = read.value();
-    append(stretches, form.before, /*mark=*/true, /*learned=*/false);
-    append(stretches, message.role, /*mark=*/false, /*learned=*/false);
-    append(stretches, form.after, /*mark=*/true, /*learned=*/false);
-    append(stretches, form.gap, /*mark=*/false, /*learned=*/false);
+    append_head(stretches, message.role, form);
     append(stretches, form.trims ? stripped(message.content) : std::string_view(message.content),
            /*mark=*/false, message.learned);
     append(stretches, form.end, /*mark=*/true, message.learned);
     append(stretches, form.next, /*mark=*/false, /*learned=*/false);
   }
   return stretches;
+}
+
+Result<std::vector<Stretch>> chat_prompt(const nlohmann::json& messages, const ChatForm& form) {
+  STARLING_TRY(stretches, chat_stretches(messages, form));
+  append_head(stretches, "assistant", form);
+  return std::move(stretches);
 }
 
 }  // namespace starling

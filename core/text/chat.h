@@ -35,6 +35,9 @@ struct ChatForm {
 std::span<const ChatForm> chat_forms();
 // Null: none is called so.
 const ChatForm* find_chat_form(std::string_view name);
+// Null: none is written so as a template. Another template may mean the same form, or one that differs in a system's
+// message of its own.
+const ChatForm* chat_form_of_template(std::string_view jinja);
 // The marks of a form, each once.
 std::vector<std::string> marks_of(const ChatForm& form);
 
@@ -43,5 +46,7 @@ std::vector<std::string> marks_of(const ChatForm& form);
 // "weight": 0. Errors: kBadInput  no such array, an empty one, a role that is none of system, user and assistant, a
 // content that is no text, or a member that would not be written.
 Result<std::vector<Stretch>> chat_stretches(const nlohmann::json& messages, const ChatForm& form);
+// The same, and the head of an answer behind them.
+Result<std::vector<Stretch>> chat_prompt(const nlohmann::json& messages, const ChatForm& form);
 
 }  // namespace starling

@@ -37,6 +37,7 @@ class NotedProducts : public Products {
 
 std::unique_ptr<NetMaker> make_net(const MakerSpec& spec, CudaDevice& device,
                                    std::unique_ptr<Products> products) {
+  if (lora_of(spec.model).on()) return nullptr;  // the host computes adapters
   DeviceLayers layers = std::visit(
       [&](const auto& model) {
         if constexpr (requires { make_layers(model, spec.layout); })

@@ -30,24 +30,31 @@ Embedding::Embedding(Shape shape, Parameters& parameters) : shape_(std::move(sha
 
 void Embedding::forward(Pass& pass, const float*, float* out, float*) const {
   const std::size_t c = shape_.width;
-  for (const Rows& run : rows_by_part(pass.layout, tokens_)) {
-    const OpenPart open(pass, run.part);
-    each_token(pass, run, [&](std::size_t r, std::size_t row) {
-      std::copy_n(pass.parameters + row * c, c, out + r * c);
-    });
+  if (is_frozen(tokens_)) {
+    for (std::size_t r = 0; r < pass.rows; ++r)
+      std::copy_n(pass.frozen_rows(tokens_, std::uint64_t(pass.batch.tokens[r]) * c, c), c,
+                  out + r * c);
+  } else {
+    for (const Rows& run : rows_of(pass, tokens_)) {
+      const OpenPart open(pass, run.to_open());
+      each_token(pass, run, [&](std::size_t r, std::size_t row) {
+        std::copy_n(pass.parameters + row * c, c, out + r * c);
+      });
+    }
   }
   if (!shape_.positions) return;
   const OpenPart open(pass, pass.part_of(positions_));
+  const float* const positions = pass.parameter(positions_);
   for (std::size_t r = 0; r < pass.rows; ++r)
-    pass.kernels.sum(c, out + r * c, pass.parameter(positions_) + r % shape_.context * c,
-                     out + r * c);
+    pass.kernels.sum(c, out + r * c, positions + r % shape_.context * c, out + r * c);
 }
 
 void Embedding::backward(Pass& pass, const float*, const float*, float*, const float* d_out,
                          float*) const {
+  if (is_frozen(tokens_)) return;
   const std::size_t c = shape_.width;
-  for (const Rows& run : rows_by_part(pass.layout, tokens_)) {
-    OpenGradient d_open(pass, run.part, /*use=*/shape_.tied ? 1 : 0);
+  for (const Rows& run : rows_of(pass, tokens_)) {
+    OpenGradient d_open(pass, run.to_open(), /*use=*/shape_.tied ? 1 : 0);
     std::fill_n(pass.gradient, run.count * c, 0.0f);
     each_token(pass, run, [&](std::size_t r, std::size_t row) {
       float* const d_row = pass.gradient + row * c;
@@ -82,15 +89,20 @@ void LanguageHead::forward(Pass& pass, const float* in, float*, float* saved) co
     const OpenPart open(pass, pass.part_of(norm_.gain));
     norm_.forward(pass, in, normed, saved);
   }
-  for (const Rows& run : rows_by_part(pass.layout, table_)) {
-    const OpenPart open(pass, run.part);
+  for (const Rows& run : rows_of(pass, table_)) {
+    const OpenPart open(pass, run.to_open());
     Gemm g{.m = pass.rows, .n = run.count, .k = norm_.width};
     g.a = normed, g.lda = g.k;
-    g.b = pass.parameters, g.ldb = g.k, g.b_transposed = true;
+    g.b = rows(pass, run), g.ldb = g.k, g.b_transposed = true;
     g.c = logits + run.first, g.ldc = vocabulary_;
     pass.multiply(g);
   }
   pass.loss = cross_entropy(pass, logits);
+}
+
+const float* LanguageHead::rows(const Pass& pass, const Rows& run) const {
+  if (!run.frozen) return pass.parameters;
+  return pass.frozen_rows(table_, std::uint64_t{run.first} * norm_.width, run.count * norm_.width);
 }
 
 double LanguageHead::cross_entropy(const Pass& pass, float* logits) const {
@@ -117,17 +129,19 @@ void LanguageHead::backward(Pass& pass, const float* in, const float*, float* sa
   const float* const d_logits = kept.take(pass.rows * vocabulary_);
   const float* const normed = kept.take(pass.rows * norm_.width);
   float* const d_normed = pass.scratch;
-  for (const Rows& run : rows_by_part(pass.layout, table_)) {
-    const OpenPart open(pass, run.part);
-    OpenGradient d_open(pass, run.part, /*use=*/0);
-    Gemm g{.m = run.count, .n = norm_.width, .k = pass.rows};  // d_table = d_logits^T normed
-    g.a = d_logits + run.first, g.lda = vocabulary_, g.a_transposed = true;
-    g.b = normed, g.ldb = g.n;
-    g.c = pass.gradient, g.ldc = g.n;
-    pass.multiply(g);
+  for (const Rows& run : rows_of(pass, table_)) {
+    const OpenPart open(pass, run.to_open());
+    OpenGradient d_open(pass, run.to_open(), /*use=*/0);
+    if (!run.frozen) {
+      Gemm g{.m = run.count, .n = norm_.width, .k = pass.rows};  // d_table = d_logits^T normed
+      g.a = d_logits + run.first, g.lda = vocabulary_, g.a_transposed = true;
+      g.b = normed, g.ldb = g.n;
+      g.c = pass.gradient, g.ldc = g.n;
+      pass.multiply(g);
+    }
     Gemm h{.m = pass.rows, .n = norm_.width, .k = run.count};  // d_normed = d_logits table
     h.a = d_logits + run.first, h.lda = vocabulary_;
-    h.b = pass.parameters, h.ldb = h.n;
+    h.b = rows(pass, run), h.ldb = h.n;
     h.c = d_normed, h.ldc = h.n;
     if (run.first > 0) h.add = d_normed, h.ldadd = h.n;
     pass.multiply(h);

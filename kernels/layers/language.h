@@ -51,6 +51,8 @@ class LanguageHead : public Layer {
                 float* d_in) const override;
 
  private:
+  // A run of the table, whose part is open.
+  const float* rows(const Pass& pass, const Rows& run) const;
   // Returns the loss, and makes logits its gradient where one is wanted.
   double cross_entropy(const Pass& pass, float* logits) const;
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <optional>
 #include <utility>
 
 #include "core/base/check.h"
@@ -21,9 +23,23 @@ class Chain : public Model {
         input_(input),
         parameters_(std::move(parameters)),
         layers_(std::move(layers)),
-        layout_(parameters_.specs()) {}
+        layout_(parameters_.specs()) {
+    for (const TensorSpec& frozen : parameters_.frozen()) {
+      const auto trained =
+          std::ranges::find(layout_.tensors(), frozen.layer,
+                            [](const TensorPlace& place) { return place.spec.layer; });
+      frozen_parts_.push_back(
+          trained == layout_.tensors().end() ? std::nullopt : std::optional(trained->first_part));
+    }
+  }
 
   const std::vector<TensorSpec>& tensors() const override { return parameters_.specs(); }
+  const std::vector<TensorSpec>& frozen() const override { return parameters_.frozen(); }
+  void set_frozen(std::shared_ptr<const FrozenTensors> values) override {
+    STARLING_CHECK(!frozen().empty());
+    frozen_ = std::move(values);
+  }
+  std::shared_ptr<const FrozenTensors> frozen_values() const override { return frozen_; }
   const std::string& isa() const override { return isa_; }
   std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const override;
   Result<> initialise(std::uint64_t seed, const Layout& layout,
@@ -46,8 +62,11 @@ class Chain : public Model {
     float* d[2];                      // gradients of rows, in turns
     float* scratch;
     float* gemm_scratch;
+    Frozen frozen;
     std::size_t floats;
   };
+  void carve_frozen(Memory& memory, std::size_t rows,
+                    const std::function<float*(std::size_t floats)>& take) const;
   Memory carve(float* base, std::size_t sequences) const;
   std::size_t rows(std::size_t sequences) const { return sequences * input_.positions; }
   const float* input_of(std::size_t layer, const Batch& batch, const Memory& memory) const;
@@ -64,7 +83,28 @@ class Chain : public Model {
   const Parameters parameters_;
   const std::vector<std::unique_ptr<Layer>> layers_;
   const Layout layout_;
+  std::vector<std::optional<PartId>> frozen_parts_;
+  std::shared_ptr<const FrozenTensors> frozen_;
 };
+
+// In `memory`, what frozen tensors and adapters need beside the layers' own.
+void Chain::carve_frozen(Memory& memory, std::size_t rows,
+                         const std::function<float*(std::size_t floats)>& take) const {
+  if (frozen().empty()) return;
+  std::size_t widest = 0, matrix = 0;
+  for (const TensorSpec& spec : frozen()) {
+    if (spec.shape.size() == 1)
+      widest = std::max<std::size_t>(widest, spec.elements());
+    else
+      matrix = std::max<std::size_t>(
+          matrix, spec.by_rows ? frozen_rows_at_once(spec) * spec.shape[1] : spec.elements());
+  }
+  memory.frozen = {.values = frozen_.get(), .specs = &frozen(), .parts = &frozen_parts_};
+  memory.frozen.room = take(matrix);
+  memory.frozen.unwanted = take(2 * aligned_floats(widest));
+  memory.frozen.low = take(rows * parameters_.lora().rank);
+  memory.frozen.d_low = take(rows * parameters_.lora().rank);
+}
 
 Chain::Memory Chain::carve(float* base, std::size_t sequences) const {
   Memory m;
@@ -88,6 +128,7 @@ Chain::Memory Chain::carve(float* base, std::size_t sequences) const {
   m.d[1] = take(n * widest);
   m.scratch = take(scratch);
   m.gemm_scratch = take(kGemmScratch);
+  carve_frozen(m, n, take);
   m.floats = used;
   return m;
 }
@@ -156,6 +197,11 @@ void Chain::backward(Pass& pass, const Memory& memory) const {
 Result<MicroBatchResult> Chain::run(PartSource& parameters, const Batch& batch,
                                     Workspace& workspace, GradientSink* gradient) const {
   STARLING_TRY(check(input_, batch, workspace.sequences()));
+  if (!frozen().empty()) {
+    if (frozen_ == nullptr)
+      return Error(Code::kBadInput, "the weights that are adapted were not given to the model");
+    STARLING_TRY(frozen_->intact());
+  }
   const Memory memory = carve(workspace.floats().data(), batch.sequences);
   STARLING_CHECK(memory.floats <= workspace.floats().size());
   Pass pass{.kernels = kernels_,
@@ -166,7 +212,8 @@ Result<MicroBatchResult> Chain::run(PartSource& parameters, const Batch& batch,
             .rows = rows(batch.sequences),
             .sequences = batch.sequences,
             .gemm_scratch = memory.gemm_scratch,
-            .scratch = memory.scratch};
+            .scratch = memory.scratch,
+            .frozen = memory.frozen};
   forward(pass, memory);
   if (gradient != nullptr) backward(pass, memory);
   return MicroBatchResult{pass.loss, targets_in(batch), std::isfinite(pass.loss)};

@@ -126,6 +126,7 @@ Result<FirstGradient> checked_first_gradient(const Job& job, const Model& model,
   STARLING_TRY(table, kernel_table(job.isa));
   const KernelCheck check(*table);
   STARLING_TRY(checked, make_model(job.model, KernelCheck::table(), job.recompute));
+  if (auto frozen = model.frozen_values()) checked->set_frozen(std::move(frozen));
   STARLING_TRY(first, first_gradient(job, *checked, layout, device, parameters, batch));
   STARLING_TRY(check.held());
   first.samples = check.samples();

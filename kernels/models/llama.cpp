@@ -37,7 +37,7 @@ Result<> check_spec(const LlamaSpec& spec) {
 
 MadeModel make(const LlamaSpec& spec, const KernelTable& kernels, bool recompute) {
   STARLING_TRY(check_spec(spec));
-  Parameters parameters;
+  Parameters parameters(spec.lora);
   std::vector<std::unique_ptr<Layer>> layers;
   auto embedding = std::make_unique<Embedding>(Embedding::Shape{.vocabulary = spec.vocabulary,
                                                                 .width = spec.width,

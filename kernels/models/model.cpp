@@ -30,6 +30,15 @@ const std::string& Model::isa() const {
   return portable;
 }
 
+const std::vector<TensorSpec>& Model::frozen() const {
+  static const std::vector<TensorSpec> none;
+  return none;
+}
+
+void Model::set_frozen(std::shared_ptr<const FrozenTensors>) {
+  STARLING_CHECK_MSG(false, "the model has no frozen tensors");
+}
+
 std::unique_ptr<Workspace> Model::make_workspace(std::uint32_t sequences) const {
   return std::make_unique<Workspace>(1, sequences);
 }

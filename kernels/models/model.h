@@ -12,6 +12,7 @@
 #include "core/data/batch.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
+#include "kernels/layers/frozen.h"
 #include "kernels/layers/parts.h"
 
 namespace starling::kernels {
@@ -57,6 +58,12 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const std::vector<TensorSpec>& tensors() const = 0;
+  // Tensors that a pass reads and training leaves as they are, which are none of tensors(). Default: none.
+  virtual const std::vector<TensorSpec>& frozen() const;
+  // Gives their values, before the first pass. Default, and where there are none: a check fails.
+  virtual void set_frozen(std::shared_ptr<const FrozenTensors> values);
+  // Returns these; null: none were given.
+  virtual std::shared_ptr<const FrozenTensors> frozen_values() const { return nullptr; }
   // Returns the resolved instruction set, never "auto"; a part of the fingerprint.
   virtual const std::string& isa() const;  // default: "portable"
 
@@ -75,7 +82,8 @@ class Model {
 
   // Overwrites all of `gradient` (padding with zeros) with the gradient of the batch's mean loss.
   // Both spans are flat in the layout of tensors(), of any alignment.
-  // Errors: kBadInput  the batch does not fit the model or the workspace.
+  // Errors: kBadInput  the batch does not fit the model or the workspace, or values of frozen() were
+  // not given or have changed.
   virtual Result<MicroBatchResult> forward_backward(std::span<const float> parameters,
                                                     const Batch& batch, Workspace& workspace,
                                                     std::span<float> gradient) const = 0;

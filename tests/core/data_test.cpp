@@ -17,6 +17,7 @@
 
 #include "core/data/bytes_source.h"
 #include "core/data/dataset.h"
+#include "core/formats/job_file.h"
 #include "tests/core/data_folder.h"
 #include "tests/core/has.h"
 

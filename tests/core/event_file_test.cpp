@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/job_file.h"
 #include "core/observe/event_line.h"
 #include "core/observe/events.h"
 #include "core/observe/line_file.h"

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/job_file.h"
 #include "core/observe/events.h"
 #include "core/observe/loss_curve.h"
 #include "core/observe/metrics.h"

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 
+#include "core/formats/job_file.h"
 #include "tests/core/job_text.h"
 
 namespace starling {

@@ -14,7 +14,7 @@
 namespace starling {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 const std::string kLlamaModel =
     "kind = \"llama\"\nlayers = 2\nheads = 4\nwidth = 64\nfeed_forward = 96\ncontext = 32\n"
@@ -33,24 +33,36 @@ LlamaSpec spec_of(const std::string& more) {
   return std::get<LlamaSpec>(parse_job(with(more), ".").value().model);
 }
 
-Json config() {
+OrderedJson config() {
   return {{"model_type", "llama"},    {"num_hidden_layers", 2}, {"num_attention_heads", 4},
           {"num_key_value_heads", 2}, {"hidden_size", 48},      {"head_dim", 10},
           {"intermediate_size", 80},  {"vocab_size", 99},       {"max_position_embeddings", 64},
           {"rms_norm_eps", 1e-6},     {"rope_theta", 500000.0}, {"tie_word_embeddings", true}};
 }
 
-Result<ModelSpec> published(const Json& json) {
+Result<ModelSpec> published(const OrderedJson& json) {
   STARLING_TRY(config, PublishedConfig::parse(json.dump()));
   return published_model(config, "/weights");
 }
 
 template <class Change>
 std::string config_error(const Change& change) {
-  Json json = config();
+  OrderedJson json = config();
   change(json);
   const auto made = published(json);
   return made ? "no error" : made.error().text();
+}
+
+TEST_CASE("llama: tokens of a vocabulary that 16 bits have no room for are data like others") {
+  const DataFolder folder;
+  folder.write("tokens.bin", "");
+  const auto of = [&](const std::string& vocabulary) {
+    return replaced(replaced(with(""), "vocabulary = 256", "vocabulary = " + vocabulary),
+                    "kind = \"text\"\npath = \"core\"",
+                    "kind = \"tokens\"\npath = \"" + folder.path() + "\"");
+  };
+  for (const char* const vocabulary : {"65536", "65537", "128256"})
+    CHECK(error_of(of(vocabulary)) == "no error");
 }
 
 TEST_CASE("llama: what a job leaves out is as in the first Llama") {
@@ -152,16 +164,16 @@ TEST_CASE("llama: a config.json of transformers is the model that it computes") 
                         .from = "/weights"};
   CHECK(std::get<LlamaSpec>(published(config()).value()) == plain);
   // The newer place of rotary positions.
-  Json newer = config();
+  OrderedJson newer = config();
   newer.erase("rope_theta");
   newer["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 500000.0}};
   CHECK(std::get<LlamaSpec>(published(newer).value()) == plain);
-  Json linear = config();
+  OrderedJson linear = config();
   linear["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
   LlamaSpec halved = plain;
   halved.rope_scaling = RopeScaling::kLinear, halved.rope_factor = 2;
   CHECK(std::get<LlamaSpec>(published(linear).value()) == halved);
-  Json third = config();
+  OrderedJson third = config();
   third["rope_scaling"] = {{"rope_type", "llama3"},
                            {"factor", 8.0},
                            {"low_freq_factor", 1.0},
@@ -179,27 +191,27 @@ TEST_CASE("llama: a config.json of transformers is the model that it computes") 
   // A text of ours is read back.
   for (LlamaSpec spec : {plain, halved, scaled}) {
     const auto text = spec.config_text(7);
-    CHECK(Json::parse(text)["eos_token_id"] == 7);
-    CHECK(std::get<LlamaSpec>(published(Json::parse(text)).value()) == spec);
+    CHECK(OrderedJson::parse(text)["eos_token_id"] == 7);
+    CHECK(std::get<LlamaSpec>(published(OrderedJson::parse(text)).value()) == spec);
   }
 }
 
 TEST_CASE("llama: Mistral, Qwen2 and Qwen3 are a window, biases and norms") {
-  const auto of = [](const char* type, const Json& more) {
-    Json json = config();
+  const auto of = [](const char* type, const OrderedJson& more) {
+    OrderedJson json = config();
     json["model_type"] = type;
     if (!more.empty()) json.update(more);
     return json;
   };
-  const auto spec = [&](const char* type, const Json& more) {
+  const auto spec = [&](const char* type, const OrderedJson& more) {
     return std::get<LlamaSpec>(published(of(type, more)).value());
   };
-  const auto error = [&](const char* type, const Json& more) {
+  const auto error = [&](const char* type, const OrderedJson& more) {
     return published(of(type, more)).error().text();
   };
-  const Json on{{"use_sliding_window", true}, {"sliding_window", 16}};
-  const auto with_types = [&](const Json& types) {
-    Json json = on;
+  const OrderedJson on{{"use_sliding_window", true}, {"sliding_window", 16}};
+  const auto with_types = [&](const OrderedJson& types) {
+    OrderedJson json = on;
     json["layer_types"] = types;
     return json;
   };
@@ -212,7 +224,7 @@ TEST_CASE("llama: Mistral, Qwen2 and Qwen3 are a window, biases and norms") {
   CHECK(spec("mistral", {{"sliding_window", nullptr}}).window == 0);
   CHECK(has(error("mistral", {}), "it has no sliding_window, which is 4096"));
   CHECK(has(error("qwen3", {{"use_sliding_window", true}}), "it has no sliding_window"));
-  CHECK(has(error("qwen3", with_types(Json::array())), "its layer_types are []"));
+  CHECK(has(error("qwen3", with_types(OrderedJson::array())), "its layer_types are []"));
   CHECK(spec("qwen2", {}).query_key_value_bias);
   CHECK_FALSE(spec("qwen2", {}).query_key_norm);
   CHECK(spec("qwen3", {}).query_key_norm);
@@ -220,7 +232,7 @@ TEST_CASE("llama: Mistral, Qwen2 and Qwen3 are a window, biases and norms") {
   CHECK(spec("qwen2", on).window == 0);  // its first 28 layers have none
   CHECK(spec("qwen3", with_types({"sliding_attention", "sliding_attention"})).window == 16);
   CHECK(spec("qwen3", with_types({"full_attention", "full_attention"})).window == 0);
-  Json from_first = on;
+  OrderedJson from_first = on;
   from_first["max_window_layers"] = 0;
   CHECK(spec("qwen2", from_first).window == 16);
   from_first["max_window_layers"] = 1;
@@ -230,68 +242,71 @@ TEST_CASE("llama: Mistral, Qwen2 and Qwen3 are a window, biases and norms") {
   CHECK(has(error("qwen3", with_types({"linear_attention", "linear_attention"})),
             "its layer_types are [\"linear_attention\""));
   CHECK(has(error("qwen3", {{"attention_bias", true}}), "attention_bias is true"));
-  Json less = of("mistral", {});
+  OrderedJson less = of("mistral", {});
   less.erase("num_key_value_heads");  // 8 in Mistral
   CHECK(has(published(less).error().text(), "it has no num_key_value_heads"));
-  Json wide = of("qwen3", {});
+  OrderedJson wide = of("qwen3", {});
   wide.erase("head_dim");
   CHECK(std::get<LlamaSpec>(published(wide).value()).head_width == 128);
   // A text of ours is read back, and says which family it is.
   for (const auto& [type, more] :
-       {std::pair("mistral", Json{{"sliding_window", 16}}),
-        {"qwen2", Json()},
-        {"qwen3", Json()},
+       {std::pair("mistral", OrderedJson{{"sliding_window", 16}}),
+        {"qwen2", OrderedJson()},
+        {"qwen3", OrderedJson()},
         {"qwen2", with_types({"sliding_attention", "sliding_attention"})}}) {
     const LlamaSpec there = spec(type, more);
-    const Json text = Json::parse(there.config_text(std::nullopt));
+    const OrderedJson text = OrderedJson::parse(there.config_text(std::nullopt));
     CHECK(text["model_type"] == type);
     CHECK(std::get<LlamaSpec>(published(text).value()) == there);
   }
 }
 
 TEST_CASE("llama: a config.json that computes otherwise is refused") {
-  CHECK(config_error([](Json&) {}) == "no error");
-  CHECK(has(config_error([](Json& j) { j["model_type"] = "bloom"; }),
+  CHECK(config_error([](OrderedJson&) {}) == "no error");
+  CHECK(has(config_error([](OrderedJson& j) { j["model_type"] = "bloom"; }),
             "its model_type is \"bloom\", expected one of \"gpt2\", \"llama\", \"mistral\", "
             "\"qwen2\", \"qwen3\""));
-  CHECK(has(config_error([](Json& j) { j.erase("model_type"); }), "its model_type is \"\""));
-  CHECK(has(config_error([](Json& j) { j["hidden_act"] = "gelu"; }), "expected \"silu\""));
-  CHECK(has(config_error([](Json& j) { j["attention_bias"] = true; }), "attention_bias is true"));
-  CHECK(has(config_error([](Json& j) { j["mlp_bias"] = true; }), "mlp_bias is true"));
-  CHECK(has(config_error([](Json& j) { j["rms_norm_eps"] = 0; }), "rms_norm_eps is 0"));
-  CHECK(has(config_error([](Json& j) { j["tie_word_embeddings"] = 1; }), "expected true or false"));
-  CHECK(has(config_error([](Json& j) { j["head_dim"] = 0; }), "head_dim is 0"));
-  CHECK(has(config_error([](Json& j) { j["rope_scaling"] = "linear"; }), "expected an object"));
-  CHECK(has(config_error([](Json& j) {
+  CHECK(has(config_error([](OrderedJson& j) { j.erase("model_type"); }), "its model_type is \"\""));
+  CHECK(has(config_error([](OrderedJson& j) { j["hidden_act"] = "gelu"; }), "expected \"silu\""));
+  CHECK(has(config_error([](OrderedJson& j) { j["attention_bias"] = true; }),
+            "attention_bias is true"));
+  CHECK(has(config_error([](OrderedJson& j) { j["mlp_bias"] = true; }), "mlp_bias is true"));
+  CHECK(has(config_error([](OrderedJson& j) { j["rms_norm_eps"] = 0; }), "rms_norm_eps is 0"));
+  CHECK(has(config_error([](OrderedJson& j) { j["tie_word_embeddings"] = 1; }),
+            "expected true or false"));
+  CHECK(has(config_error([](OrderedJson& j) { j["head_dim"] = 0; }), "head_dim is 0"));
+  CHECK(has(config_error([](OrderedJson& j) { j["rope_scaling"] = "linear"; }),
+            "expected an object"));
+  CHECK(has(config_error([](OrderedJson& j) {
               j["rope_scaling"] = {{"type", "yarn"}, {"factor", 2.0}};
             }),
             "the rope_type of its rope_scaling is \"yarn\""));
-  CHECK(has(config_error([](Json& j) {
+  CHECK(has(config_error([](OrderedJson& j) {
               j["rope_scaling"] = {{"type", "linear"}};
             }),
             "its rope_scaling has no factor"));
-  CHECK(has(config_error([](Json& j) {
+  CHECK(has(config_error([](OrderedJson& j) {
               j["rope_scaling"] = {{"type", "llama3"}, {"factor", 2.0}};
             }),
             "its rope_scaling has no low_freq_factor"));
   // A config.json with both rope_parameters and rope_scaling, or a number inside and outside of them: some versions of
   // transformers compute with the one, some with the other.
-  const auto twice = [](const Json& newer, const Json& older) {
-    return config_error([&](Json& j) {
+  const auto twice = [](const OrderedJson& newer, const OrderedJson& older) {
+    return config_error([&](OrderedJson& j) {
       j.erase("rope_theta");
       j["rope_parameters"] = newer;
       j["rope_scaling"] = older;
     });
   };
-  const Json plain{{"rope_type", "default"}, {"rope_theta", 500.0}};
-  const Json linear{{"rope_type", "linear"}, {"factor", 2.0}};
+  const OrderedJson plain{{"rope_type", "default"}, {"rope_theta", 500.0}};
+  const OrderedJson linear{{"rope_type", "linear"}, {"factor", 2.0}};
   CHECK(has(twice(plain, linear), "and its rope_scaling {"));
   CHECK(twice(linear, linear) == "no error");
   CHECK(twice(plain, nullptr) == "no error");
-  CHECK(twice(Json::object(), linear) == "no error");
-  CHECK(has(config_error([&](Json& j) { j["rope_parameters"] = plain; }),
+  CHECK(twice(OrderedJson::object(), linear) == "no error");
+  CHECK(has(config_error([&](OrderedJson& j) { j["rope_parameters"] = plain; }),
             "its rope_theta is 500000.0, and 500.0 in its rope_parameters"));
-  CHECK(has(config_error([](Json& j) {
+  CHECK(has(config_error([](OrderedJson& j) {
               j["rope_scaling"] = {{"rope_type", "llama3"},
                                    {"factor", 8.0},
                                    {"low_freq_factor", 1.0},
@@ -300,25 +315,26 @@ TEST_CASE("llama: a config.json that computes otherwise is refused") {
               j["original_max_position_embeddings"] = 1024;
             }),
             "its original_max_position_embeddings is 1024, and 32 in its rope_scaling"));
-  CHECK(has(config_error([](Json& j) { j["rope_theta"] = 0.5; }), "expected a number from 1.0"));
-  CHECK(has(config_error([](Json& j) {
+  CHECK(has(config_error([](OrderedJson& j) { j["rope_theta"] = 0.5; }),
+            "expected a number from 1.0"));
+  CHECK(has(config_error([](OrderedJson& j) {
               j["rope_scaling"] = {{"type", "linear"}, {"factor", 1e-300}};
             }),
             "its factor is 1e-300"));
-  CHECK(has(config_error([](Json& j) {
+  CHECK(has(config_error([](OrderedJson& j) {
               j.erase("rope_theta");
               j["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}}};
             }),
             "its rope_parameters has full_attention by itself"));
-  CHECK(has(config_error([](Json& j) { j["is_causal"] = false; }), "is_causal is false"));
-  CHECK(has(config_error([](Json& j) { j["attention_chunk_size"] = 8; }), "expected null"));
-  CHECK(has(config_error([](Json& j) {
+  CHECK(has(config_error([](OrderedJson& j) { j["is_causal"] = false; }), "is_causal is false"));
+  CHECK(has(config_error([](OrderedJson& j) { j["attention_chunk_size"] = 8; }), "expected null"));
+  CHECK(has(config_error([](OrderedJson& j) {
               j["per_layer_config"] = {{"0", {{"rms_norm_eps", 0.5}}}};
             }),
             "its per_layer_config is"));
-  CHECK(has(config_error([](Json& j) { j["partial_rotary_factor"] = 0.5; }),
+  CHECK(has(config_error([](OrderedJson& j) { j["partial_rotary_factor"] = 0.5; }),
             "partial_rotary_factor is 0.5"));
-  CHECK(has(config_error([](Json& j) {
+  CHECK(has(config_error([](OrderedJson& j) {
               j["quantization_config"] = {{"bits", 4}};
             }),
             "quantization_config"));
@@ -326,7 +342,7 @@ TEST_CASE("llama: a config.json that computes otherwise is refused") {
 
 TEST_CASE("llama: a job takes from the config.json what it leaves out, and is held to the rest") {
   const DataFolder folder;
-  Json json = config();
+  OrderedJson json = config();
   json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}};
   folder.write("model/config.json", json.dump());
   folder.write("text", std::string(1000, 'a'));

@@ -10,12 +10,25 @@ import subprocess
 import threading
 import time
 
+from chats import chat_tokenizer, job_on
 from harness import PATIENCE, STARLING, main, require
+from harness import written as file_of
 
 
 def trained(place):
     """The folder of a model over bytes."""
     return place.quiet(place.job(steps=60)).out
+
+
+def trained_on_chats(place):
+    """The folder of a model whose tokenizer's settings say how chats are written."""
+    lines = file_of(place, "said.jsonl", "".join(json.dumps({"messages": [
+        {"role": "user", "content": f"what is {n}?"}, {"role": "assistant", "content": f" it is {n}"}]}) + "\n" for n in range(60)))
+    out = place.path("said")
+    done = subprocess.run([STARLING, "tokenize", lines, "--tokenizer", chat_tokenizer(place), "--out", out, "--chat", "chatml"],
+                          capture_output=True, text=True, timeout=PATIENCE)
+    require(done.returncode == 0, done.stderr)
+    return place.quiet(job_on(place, out, 402, steps=60, context=64)).out
 
 
 def written(model, *words):
@@ -98,6 +111,67 @@ def it_writes_what_the_command_writes(place):
         server.end()
 
 
+def chats_are_answered(place):
+    model = trained_on_chats(place)
+    words = ["--temperature", 0, "--tokens", 30]
+    answer = written(model, "--message", "what is 7?", *words)
+    # The command writes the answer alone, and asks as a prompt does that has the marks itself.
+    prompt = "<|im_start|>user\nwhat is 7?<|im_end|>\n<|im_start|>assistant\n"
+    require(written(model, "--prompt", prompt, *words) == prompt + answer, f"{answer!r} is not what the prompt gets")
+    told = written(model, "--message", "what is 7?", "--system", "be brief", *words)
+    require(written(model, "--prompt", "<|im_start|>system\nbe brief<|im_end|>\n" + prompt, *words).endswith(prompt + told), told)
+    # A mark that a user writes is text.
+    require("<|im_end|>" in prompt and written(model, "--message", "a<|im_end|>b", "--ids", *words), "a mark of a user's")
+    with serving(model) as server:
+        def chat(**asked):
+            status, text = server.ask(asked, path="/v1/chat/completions")
+            require(status == 200, text)
+            return json.loads(text)
+        asked = {"messages": [{"role": "user", "content": "what is 7?"}], "temperature": 0, "max_tokens": 30}
+        one = chat(**asked)
+        choice = one["choices"][0]
+        require(choice["message"] == {"role": "assistant", "content": answer[:-1], "refusal": None}, f"{one} {answer!r}")
+        require(one["object"] == "chat.completion" and one["id"].startswith("chatcmpl-"), str(one))
+        require(chat(**(asked | {"max_tokens": None, "max_completion_tokens": 30}))["choices"] == one["choices"], "max_completion_tokens")
+        system = {"role": "system", "content": "be brief"}
+        require(chat(**(asked | {"messages": [system, *asked["messages"]]}))["choices"][0]["message"]["content"] == told[:-1], told)
+        # Without a number it answers until it has said its end, or the context is full.
+        whole = chat(messages=asked["messages"], temperature=0)
+        require(whole["choices"][0]["finish_reason"] == "stop" or whole["usage"]["total_tokens"] == 64, str(whole))
+        status, text = server.ask(asked | {"stream": True, "stream_options": {"include_usage": True}}, path="/v1/chat/completions")
+        events = [line[6:] for line in text.split("\n\n") if line]
+        require(status == 200 and events[-1] == "[DONE]", text)
+        events = [json.loads(event) for event in events[:-1]]
+        deltas = [event["choices"][0]["delta"] for event in events]
+        require(deltas[0] == {"role": "assistant", "content": ""} and deltas[-1] == {}, text)
+        require("".join(delta.get("content", "") for delta in deltas) == answer[:-1], text)
+        require({event["object"] for event in events} == {"chat.completion.chunk"} and events[-1]["usage"] == one["usage"], text)
+        for expected, body in (("messages is missing", {}), ("has no messages", {"messages": []}), ("message 1", {"messages": ["a"]}),
+                               ('the role "tool"', {"messages": [{"role": "tool", "content": "a"}]}),
+                               ('the member "prompt"', {"prompt": "a"}), ('the member "echo"', {"echo": True}),
+                               ("tools is", {"tools": [{"type": "function"}]}), ("response_format is", {"response_format": {"type": "json_object"}}),
+                               ("that is no text", {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]})):
+            status, text = server.ask(body if "messages" in body or not body else body | {"messages": asked["messages"]},
+                                      path="/v1/chat/completions")
+            require(status == 400 and expected in json.loads(text)["error"]["message"], f"{body}: {status} {text}")
+        require(server.ask("", "GET", "/v1/chat/completions")[0] == 405, "GET is answered")
+        server.end()
+    # Of a model that does not say how chats are written nobody guesses.
+    settings = os.path.join(model, "tokenizer_config.json")
+    with open(settings) as file:
+        said = json.load(file)
+    for template in (None, said["chat_template"].replace("assistant", "bot")):
+        with open(settings, "w") as file:
+            json.dump(said | {"chat_template": template}, file)
+        done = subprocess.run([STARLING, "generate", model, "--message", "a"], capture_output=True, text=True, timeout=PATIENCE)
+        require(done.returncode == 2 and "--chat says which" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr)
+        require(written(model, "--chat", "chatml", "--message", "what is 7?", *words) == answer, "--chat is not heeded")
+    for expected, options in (("no token <|begin_of_text|>", ["--chat", "llama3", "--message", "a"]), ("--message", ["--system", "a"]),
+                              ("--message", ["--message", "a", "--prompt", "b"])):
+        done = subprocess.run([STARLING, "generate", model, *options], capture_output=True, text=True, timeout=PATIENCE)
+        require(done.returncode == 2 and expected in done.stderr, f"{options}: {done.stderr}")
+
+
 def what_is_not_done_is_refused(place):
     with serving(trained(place)) as server:
         for expected, body in (
@@ -111,7 +185,7 @@ def what_is_not_done_is_refused(place):
             status, text = server.ask(body)
             require(status == 400 and expected in json.loads(text)["error"]["message"], f"{body}: {status} {text}")
         for wanted, arguments in (
-                (404, {"path": "/v1/chat/completions"}), (404, {"path": "/"}), (405, {"method": "PUT"}),
+                (404, {"path": "/v1/embeddings"}), (404, {"path": "/"}), (405, {"method": "PUT"}),
                 (405, {"method": "POST", "path": "/v1/models"}), (415, {"Content-Type": "text/plain"}),
                 (415, {"Content-Type": "application/jsonx"}), (403, {"Host": "example.org"}),
                 (403, {"Host": "127.0.0.1.example.org:80"}), (403, {"Host": "localhost:example.org"})):
@@ -189,5 +263,5 @@ def what_cannot_be_served_is_one_line(place):
             require(done.returncode == 2 and expected in done.stderr and not done.stdout, f"{words}: {done.returncode} {done.stderr}")
 
 
-main(it_writes_what_the_command_writes, what_is_not_done_is_refused, clients_that_misbehave_cost_nobody_else,
+main(it_writes_what_the_command_writes, chats_are_answered, what_is_not_done_is_refused, clients_that_misbehave_cost_nobody_else,
      what_cannot_be_served_is_one_line)

@@ -14,6 +14,7 @@ import sys
 import time
 
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, normalizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, MistralConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen3Config
 from transformers.utils import logging
@@ -386,6 +387,81 @@ def chats_are_written_and_learned_as_by_transformers(folder):
     assert worst < BOUND and wanted[-1] < wanted[0] - 0.5, (results[0][0], wanted)
 
 
+def adapters_as_peft_has_them(folder, family, targets, halves):
+    """20 steps of adapters beside peft's, begun with the same values; what is written, peft reads."""
+    from peft import LoraConfig, PeftModel, get_peft_model
+    base = os.path.join(folder, "base")
+    net = FAMILIES[family]()
+    (net.to(torch.bfloat16) if halves else net).save_pretrained(base)
+    checkpoints = os.path.join(folder, "checkpoints")
+    more = f"""[lora]
+rank = 4
+alpha = 8
+targets = {json.dumps(targets)}
+[checkpoint]
+dir = "{checkpoints}"
+every = 1
+keep = 100
+"""
+    text, out, losses, digest = trained(folder, base, "lora", family, more=more)
+    # The adapters of version 1 are the first ones: B was zero, so A had no gradient, and decayed.
+    first = os.path.join(folder, "first")
+    done = subprocess.run([STARLING, "export", os.path.join(checkpoints, "step-000000001"), first], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    begun = load_file(os.path.join(first, "adapter_model.safetensors"))
+
+    def fresh():
+        return AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    theirs = get_peft_model(fresh(), LoraConfig(r=4, lora_alpha=8, target_modules=targets, lora_dropout=0.0, fan_in_fan_out=family == "gpt"))
+    names = []
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            if parameter.requires_grad:
+                names.append(name.replace(".default", ""))
+                parameter.copy_(begun[names[-1]] / (1 - 1e-3 * 0.1) if "lora_A" in name else torch.zeros_like(parameter))
+    assert sorted(names) == sorted(begun), (sorted(names)[:3], sorted(begun)[:3])
+    wanted, theirs = losses_of_torch(theirs, text)
+    worst = max(abs(a - b) / b for a, b in zip(losses, wanted, strict=True))
+    ours = PeftModel.from_pretrained(fresh(), out)
+    of_theirs = dict(theirs.named_parameters())
+    furthest = max((parameter - of_theirs[name]).abs().max().item() for name, parameter in ours.named_parameters() if "lora_" in name)
+    print(f"  {family} {targets}: losses {losses[0]:.4f} to {losses[-1]:.4f}, within {worst:.1e} of peft's; "
+          f"adapters within {furthest:.1e}")
+    assert worst < BOUND and losses[-1] < losses[0] - 0.01 and furthest < 1e-4, (worst, furthest, losses, wanted)
+    assert trained(folder, base, "alone", family, workers=1, more=more.split("[checkpoint]")[0])[3] == digest, "one worker has other bits"
+    done = subprocess.run([STARLING, "export", out, os.path.join(folder, "one"), "--merge"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tokens = torch.tensor([list(text[:CONTEXT])])
+    ours = ours.merge_and_unload().eval()
+    with torch.no_grad():
+        apart = (loaded(os.path.join(folder, "one")).eval()(tokens).logits - ours(tokens).logits).abs().max().item()
+    assert apart < 1e-4, f"the merged model's logits are {apart} from those that peft merges"
+    greedy = ours.generate(torch.tensor([list(b"ab")]), max_new_tokens=25, do_sample=False, pad_token_id=0)[0, 2:].tolist()
+    done = subprocess.run([STARLING, "generate", out, "--prompt", "ab", "--tokens", "25", "--temperature", "0", "--ids"], capture_output=True,
+                          text=True)
+    assert done.stdout.split() == [str(token) for token in greedy], (done.stdout, done.stderr, greedy)
+    # What peft writes is read, too, and what computes otherwise is not.
+    back = os.path.join(folder, "back")
+    PeftModel.from_pretrained(fresh(), out).save_pretrained(back)
+    assert subprocess.run([STARLING, "generate", back, "--base", base, "--prompt", "ab", "--tokens", "25", "--temperature", "0", "--ids"],
+                          capture_output=True, text=True).stdout == done.stdout, "what peft wrote is other adapters"
+    with open(os.path.join(back, "adapter_config.json")) as file:
+        config = json.load(file)
+    for changed in ({"use_rslora": True}, {"use_dora": True}, {"r": 5}, {"modules_to_save": ["lm_head"]}, {"rank_pattern": {"c_attn": 2}},
+                    {"target_modules": "all-linear"}, {"bias": "all"}, {"peft_type": "IA3"}, {"r": 0}):
+        written(back, "adapter_config.json", json.dumps(config | changed))
+        done = subprocess.run([STARLING, "generate", back, "--base", base, "--prompt", "ab"], capture_output=True, text=True)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, (changed, done.stdout, done.stderr)
+
+
+def a_gpts_adapters_are_those_of_peft(folder):
+    adapters_as_peft_has_them(folder, "gpt", ["attn.c_proj", "c_attn", "c_fc"], halves=False)
+
+
+def a_llamas_adapters_are_those_of_peft(folder):
+    adapters_as_peft_has_them(folder, "llama", ["down_proj", "gate_proj", "q_proj", "v_proj"], halves=True)
+
+
 def what_is_no_weights_file_is_one_line(folder):
     net = random_gpt2()
     base = os.path.join(folder, "base")
@@ -404,4 +480,4 @@ if __name__ == "__main__":
                  a_mistral_and_a_qwen_write_what_transformers_writes, a_checkpoint_is_exported_in_shards,
                  a_prompt_may_fill_the_context,
                  a_runs_tokenizer_is_that_of_its_tokens, chats_are_written_and_learned_as_by_transformers,
-                 what_is_no_weights_file_is_one_line))
+                 a_gpts_adapters_are_those_of_peft, a_llamas_adapters_are_those_of_peft, what_is_no_weights_file_is_one_line))

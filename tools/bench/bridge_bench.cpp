@@ -10,6 +10,7 @@
 
 #include "actors/script/python_model.h"
 #include "actors/worker/setup.h"
+#include "core/formats/job_file.h"
 #include "kernels/device/array.h"
 #include "kernels/models/gradient_maker.h"
 #include "tools/bench/bench.h"

@@ -12,6 +12,7 @@
 #include "actors/scheduling.h"
 #include "core/base/result.h"
 #include "core/base/standard_streams.h"
+#include "core/formats/job_file.h"
 #include "tools/bench/bench.h"
 #include "tools/starling/command_line.h"
 #include "tools/starling/exit.h"

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "core/base/aead.h"
+#include "core/formats/job_file.h"
 #include "core/job/job.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/figures.h"

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "actors/make_model.h"
+#include "core/formats/job_file.h"
 #include "core/job/job.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/figures.h"

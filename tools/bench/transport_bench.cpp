@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "actors/worker/transport_support.h"
+#include "core/formats/job_file.h"
 #include "core/job/job.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/figures.h"

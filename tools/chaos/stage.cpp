@@ -425,7 +425,7 @@ Result<> Stage::start_stranger() {
   STARLING_TRY(ring, KeyRing::load(story_.keys));
   STARLING_TRY(keys, stranger_keys(ring));
   STARLING_TRY(keys.save(path("stranger-keys")));
-  STARLING_TRY(job, load_job((fs::path(path("disturbed")) / "job.toml").string()));
+  STARLING_TRY(job, read_job((fs::path(path("disturbed")) / "job.toml").string()));
   job.coordinator_timeout_ms = kStrangerPatience_ms;
   std::ofstream file(path("stranger.toml"));
   file << format_job(job);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "core/formats/job_file.h"
 #include "core/job/job.h"
 #include "core/job/words.h"
 #include "tools/chaos/attached.h"

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <new>
 
 #include "actors/make_model.h"
 #include "actors/pretrained.h"
@@ -15,9 +16,11 @@
 #include "core/data/dataset.h"
 #include "core/data/held_out.h"
 #include "core/formats/checkpoint.h"
+#include "core/formats/job_file.h"
 #include "core/job/job.h"
 #include "core/job/script_words.h"
 #include "kernels/device/device.h"
+#include "tools/starling/adapted.h"
 #include "tools/starling/check_trained.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
@@ -61,14 +64,39 @@ std::string how_often(const CheckpointSpec& checkpoint) {
   return often;
 }
 
+// What passes keep beside parameters and gradients, where the host computes them.
+std::string memory_of_pass(const Job& job, const kernels::Model& model) {
+  const std::string unknown = "what a pass takes";
+  if (!kind_of(job.model).computed_by_kernels || job.isa == "cuda") return unknown;
+  try {
+    const auto workspace = model.make_workspace(job.micro_batch_sequences);
+    return memory_text(workspace->floats().size_bytes()) + " for the passes of a compute thread";
+  } catch (const std::bad_alloc&) {  // the job may be for a larger machine
+    return unknown;
+  }
+}
+
+void say_adapters(const Job& job, const kernels::Model& model, std::uint64_t parameters) {
+  const LoraSpec lora = lora_of(job.model);
+  if (!lora.on()) return;
+  std::uint64_t frozen = 0;
+  for (const TensorSpec& tensor : model.frozen()) frozen += tensor.elements();
+  std::string targets;
+  for (const std::string& target : lora.targets) targets += (targets.empty() ? "" : ", ") + target;
+  std::printf(
+      "adapters: rank %u, alpha %g, of %s: %llu parameters are trained, %llu stay as they are, in "
+      "memory once for all workers of a machine\n",
+      lora.rank, lora.alpha, targets.c_str(), static_cast<unsigned long long>(parameters),
+      static_cast<unsigned long long>(frozen));
+}
+
 int check_job(const std::string& file) {
   const auto job = load_job(file);
   if (!job) return fail(job.error());
   if (const auto here = check_names(job.value(), file); !here) return fail(here.error());
   const auto model = actors::make_model(job.value());
   if (!model) return fail(model.error());
-  if (auto fit = actors::check_weights(job.value(), model.value()->tensors()); !fit)
-    return fail(fit.error());
+  if (auto fit = actors::check_weights(job.value(), *model.value()); !fit) return fail(fit.error());
   if (auto fit = actors::check_tokenizers(job.value()); !fit) return fail(fit.error());
   const auto data = Dataset::open(job.value());
   if (!data) return fail(data.error());
@@ -83,6 +111,7 @@ int check_job(const std::string& file) {
       static_cast<unsigned long long>(parameters), static_cast<unsigned long long>(samples),
       passes(job.value(), samples),
       job.value().isa == "cuda" ? "cuda" : model.value()->isa().c_str());
+  say_adapters(job.value(), *model.value(), parameters);
   // The job may be for other machines.
   if (const auto device = kernels::open_device(job.value().isa); !device)
     std::printf("warning: %s: no worker can begin here\n", device.error().text().c_str());
@@ -98,11 +127,11 @@ int check_job(const std::string& file) {
   const Layout layout(model.value()->tensors());
   if (const auto fit = check_tensors(job.value(), layout, file); !fit) return fail(fit.error());
   const std::uint64_t there = memory_here();
-  std::printf(
-      "memory: a worker alone needs at least %s, each of four %s, and what a pass takes%s%s\n",
-      memory_text(memory_of_worker(job.value(), layout, 1, 1)).c_str(),
-      memory_text(memory_of_worker(job.value(), layout, 4, 1)).c_str(), there ? "; here is " : "",
-      there ? memory_text(there).c_str() : "");
+  std::printf("memory: a worker alone needs at least %s, each of four %s, and %s%s%s\n",
+              memory_text(memory_of_worker(job.value(), layout, 1, 1)).c_str(),
+              memory_text(memory_of_worker(job.value(), layout, 4, 1)).c_str(),
+              memory_of_pass(job.value(), *model.value()).c_str(), there ? "; here is " : "",
+              there ? memory_text(there).c_str() : "");
   if (!job.value().checkpoint.on()) return 0;
   const std::string& dir = job.value().checkpoint.dir;
   const auto versions = list_checkpoints(*open_storage(dir));
@@ -120,9 +149,11 @@ int check_job(const std::string& file) {
 int check(const CheckCommand& given) {
   CheckCommand command = given;
   // The folder of a run is checked by what it has come to.
-  const std::string model = (std::filesystem::path(given.file) / kModelFile).string();
-  if (std::error_code ignored; std::filesystem::is_regular_file(model, ignored))
-    command.file = model;
+  for (const char* const name : {kModelFile, kAdapterFile}) {
+    const std::string model = (std::filesystem::path(given.file) / name).string();
+    if (std::error_code ignored; std::filesystem::is_regular_file(model, ignored))
+      command.file = model;
+  }
   const bool trained = is_trained_model(command.file);
   if (!trained && ends_with(command.file, ".safetensors")) return check_reference(command);
   if (command.isa != "auto" || command.precision != Precision::kFp32)

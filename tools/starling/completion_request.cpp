@@ -63,10 +63,20 @@ Result<> only(const std::string& key, const Json& value, const Json& idle) {
   return wrong(key, value, shown(idle) + ", as nothing else is done here");
 }
 
-Result<> take(const std::string& key, const Json& value, const std::string& name,
+Result<> take(Completions kind, const std::string& key, const Json& value, const std::string& name,
               CompletionRequest& request) {
   SamplingRule& rule = request.writing.rule;
-  if (key == "prompt") {
+  const bool chat = kind == Completions::kChat;
+  if (key == "messages" && chat) {
+    request.messages = value;
+    return ok();
+  }
+  if (key == "max_completion_tokens" && chat)
+    return whole(key, value, request.writing.tokens, 1, kTokensMax);
+  if (key == "response_format" && chat) return only(key, value, {{"type", "text"}});
+  if ((key == "tools" || key == "functions") && chat) return only(key, value, Json::array());
+  if (key == "logprobs" && chat) return only(key, value, false);
+  if (key == "prompt" && !chat) {
     const Json& text = value.is_array() && value.size() == 1 ? value[0] : value;
     if (!text.is_string()) return wrong(key, value, "one text");
     request.prompt = text.get<std::string>();
@@ -84,8 +94,8 @@ Result<> take(const std::string& key, const Json& value, const std::string& name
   if (key == "seed") return whole(key, value, rule.seed, 0, INT64_MAX);
   if (key == "stop") return stops(value, request.writing.stop);
   if (key == "stream") return flag(key, value, request.stream);
-  if (key == "echo") return flag(key, value, request.echo);
-  if (key == "n" || key == "best_of") return only(key, value, 1);
+  if (key == "echo" && !chat) return flag(key, value, request.echo);
+  if (key == "n" || (key == "best_of" && !chat)) return only(key, value, 1);
   if (key == "presence_penalty" || key == "frequency_penalty") return only(key, value, 0);
   if (key == "logit_bias") return only(key, value, Json::object());
   if (key == "user") return ok();
@@ -101,17 +111,20 @@ Result<> take(const std::string& key, const Json& value, const std::string& name
 
 }  // namespace
 
-Result<CompletionRequest> parse_completion(std::string_view text, const std::string& name,
-                                           const SamplingRule& rule) {
+Result<CompletionRequest> parse_completion(Completions kind, std::string_view text,
+                                           const std::string& name, const SamplingRule& rule) {
   STARLING_TRY(json, parse_json(text));
   if (!json.is_object()) return bad_input("the request is no JSON object");
   CompletionRequest request;
-  request.writing.tokens = kTokensUsual;
+  request.writing.tokens = kind == Completions::kChat ? 0 : kTokensUsual;
   request.writing.rule = rule;
   for (const auto& [key, value] : json.items()) {
     if (value.is_null()) continue;
-    STARLING_TRY(take(key, value, name, request));
+    STARLING_TRY(take(kind, key, value, name, request));
   }
+  if (kind == Completions::kChat && request.messages.is_null())
+    return bad_input(
+        "messages is missing, expected [{\"role\": \"user\", \"content\": \"..\"}, ..]");
   return request;
 }
 

@@ -191,41 +191,65 @@ struct CompletionServer::Impl::Connection : std::enable_shared_from_this<Connect
       return reply(200, "application/json",
                    text_of({{"object", "list"}, {"data", Reply::array({model})}}) + "\n");
     }
-    if (target != "/v1/completions")
+    const bool chat = target == "/v1/chat/completions";
+    if (!chat && target != "/v1/completions")
       return refuse(404,
-                    "completions are at POST /v1/completions, the model's name at GET /v1/models");
-    if (request.method() != http::verb::post)
-      return refuse(405, "/v1/completions is asked with POST");
+                    "completions are at POST /v1/completions and /v1/chat/completions, the model's "
+                    "name at GET /v1/models");
+    if (request.method() != http::verb::post) return refuse(405, target + " is asked with POST");
     if (!is_json(plain(request[http::field::content_type])))
       return refuse(415, "Content-Type must be application/json");
+    kind = chat ? Completions::kChat : Completions::kText;
     complete(request.body());
   }
 
-  Reply completion(const std::string& text, const Reply& finish_reason) const {
-    return {{"id", "cmpl-" + std::to_string(number)},
-            {"object", "text_completion"},
+  // One that is whole, or a piece of a stream.
+  Reply completion(const std::string& text, const Reply& finish_reason, bool piece) const {
+    Reply choice{{"index", 0}, {"logprobs", nullptr}, {"finish_reason", finish_reason}};
+    const bool chat = kind == Completions::kChat;
+    if (!chat)
+      choice["text"] = text;
+    else if (!piece)
+      choice["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+    else
+      choice["delta"] = finish_reason.is_null() ? Reply{{"content", text}} : Reply::object();
+    const char* const object = !chat   ? "text_completion"
+                               : piece ? "chat.completion.chunk"
+                                       : "chat.completion";
+    return {{"id", (chat ? "chatcmpl-" : "cmpl-") + std::to_string(number)},
+            {"object", object},
             {"created", static_cast<std::int64_t>(unix_time())},
             {"model", server.name},
-            {"choices", Reply::array({{{"text", text},
-                                       {"index", 0},
-                                       {"logprobs", nullptr},
-                                       {"finish_reason", finish_reason}}})}};
+            {"choices", Reply::array({choice})}};
   }
   bool event(const Reply& json) { return send("data: " + text_of(json) + "\n\n"); }
+  // A chat's stream begins with the role of what follows.
+  bool begin_stream() {
+    if (!send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
+              "Connection: close\r\n\r\n"))
+      return false;
+    if (kind == Completions::kText) return true;
+    Reply first = completion("", nullptr, /*piece=*/true);
+    first["choices"][0]["delta"] = {{"role", "assistant"}, {"content", ""}};
+    return event(first);
+  }
 
   void complete(const std::string& body) {
-    const auto asked = parse_completion(body, server.name, server.rule);
+    auto asked = parse_completion(kind, body, server.name, server.rule);
     if (!asked) return refuse(400, asked.error().text());
-    const auto begun = server.writer.begin(asked.value().prompt);
+    CompletionRequest& request = asked.value();
+    const auto begun = kind == Completions::kChat ? server.writer.begin_chat(request.messages)
+                                                  : server.writer.begin(request.prompt);
     if (!begun) return refuse(400, begun.error().text());
     number = ++server.requests;
-    const CompletionRequest& request = asked.value();
+    if (request.writing.tokens == 0)  // to the end of the context, one token at least
+      request.writing.tokens = static_cast<std::uint32_t>(std::max<std::int64_t>(
+          1,
+          std::int64_t{server.writer.context()} - static_cast<std::int64_t>(begun.value().size())));
     std::string text = request.echo ? request.prompt : "";
     if (request.stream) {
-      if (!send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
-                "Connection: close\r\n\r\n"))
-        return;
-      if (!text.empty() && !event(completion(text, nullptr))) return;
+      if (!begin_stream()) return;
+      if (!text.empty() && !event(completion(text, nullptr, /*piece=*/true))) return;
     }
     const auto written =
         server.writer.write(begun.value(), request.writing, [&](std::string_view ready) {
@@ -234,7 +258,7 @@ struct CompletionServer::Impl::Connection : std::enable_shared_from_this<Connect
             text += ready;
             return true;
           }
-          return ready.empty() || event(completion(std::string(ready), nullptr));
+          return ready.empty() || event(completion(std::string(ready), nullptr, /*piece=*/true));
         });
     ++server.written;
     if (!written) {
@@ -249,7 +273,8 @@ struct CompletionServer::Impl::Connection : std::enable_shared_from_this<Connect
     const Reply usage{
         {"prompt_tokens", before}, {"completion_tokens", after}, {"total_tokens", before + after}};
     Reply last = completion(request.stream ? "" : text,
-                            written.value().end == Written::End::kStop ? "stop" : "length");
+                            written.value().end == Written::End::kStop ? "stop" : "length",
+                            /*piece=*/request.stream);
     if (!request.stream) {
       last["usage"] = usage;
       return reply(200, "application/json", text_of(last) + "\n");
@@ -263,6 +288,7 @@ struct CompletionServer::Impl::Connection : std::enable_shared_from_this<Connect
   asio::steady_timer patience{server.io};
   std::chrono::steady_clock::duration waited{};  // for the client to take the answer
   std::uint64_t number = 0;
+  Completions kind = Completions::kText;
   beast::flat_buffer buffer;
   http::request_parser<http::string_body> parser;
 };

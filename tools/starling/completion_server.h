@@ -16,6 +16,7 @@ namespace starling::tools {
 // It answers over plain HTTP, at 127.0.0.1:
 //   POST /v1/completions   a JSON object with prompt, and what a request may have of max_tokens, temperature, top_p,
 //                          top_k, seed, stop, stream and echo; a member that would ask for something else is an error
+//   POST /v1/chat/completions  the same with messages, of a model whose form of chats is known
 //   GET  /v1/models        the model's name
 // An error is status 400 and more, with an object "error" as OpenAI has it. Requests that a page of a browser could send
 // by itself (another Host, no JSON) are refused.

@@ -16,6 +16,7 @@
 #include "actors/make_model.h"
 #include "actors/system.h"
 #include "core/base/exit.h"
+#include "core/formats/job_file.h"
 #include "core/observe/skips.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/commands.h"

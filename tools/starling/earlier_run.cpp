@@ -19,6 +19,7 @@
 #include "core/observe/event_reader.h"
 #include "tools/starling/divergence.h"
 #include "tools/starling/exit.h"
+#include "tools/starling/model_file.h"
 #include "tools/starling/prepared_run.h"
 
 namespace starling::tools {
@@ -131,7 +132,7 @@ Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& 
         may_go_on_from(was.value(), state_hash(job))))
     return std::string();
   std::error_code error;
-  return put_aside(folder, fs::exists(fs::path(folder) / kModelFile, error));
+  return put_aside(folder, fs::exists(fs::path(folder) / model_file_of(job), error));
 }
 
 Result<std::string> put_aside_run_without_steps(const std::string& folder) {
@@ -169,7 +170,7 @@ std::optional<event::Done> finished_run(const std::string& folder, const Job& jo
   const DeadRun run(folder);
   std::error_code error;
   if (!run.start() || !run.start()->coordinator.empty() || run.start()->job_hash != job_hash(job) ||
-      !fs::is_regular_file(fs::path(folder) / kModelFile, error))
+      !fs::is_regular_file(fs::path(folder) / model_file_of(job), error))
     return std::nullopt;
   return first_event<event::Done>(folder);
 }

@@ -12,8 +12,11 @@
 #include "core/formats/pretrained.h"
 #include "core/formats/shard.h"
 #include "core/job/layout.h"
+#include "core/job/models/adapter_config.h"
+#include "core/text/tokenizer_file.h"
 #include "kernels/device/rounding.h"
 #include "kernels/optim/optimizer.h"
+#include "tools/starling/adapted.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/model_file.h"
 #include "tools/starling/prepared_run.h"
@@ -78,9 +81,66 @@ Result<std::vector<float>> read_weights(const Found& found, const Layout& layout
   return weights;
 }
 
+// Makes the folder of a model. Errors: kBadInput  it has one.
+Result<> make_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return Error(Code::kBadInput, "cannot make " + folder + ": " + error.message());
+  for (const char* const name : {kModelFile, kAdapterFile})
+    if (const auto path = (fs::path(folder) / name).string();
+        fs::exists(path, error) || fs::exists(path + kIndexSuffix, error))
+      return Error(Code::kBadInput, folder + " already has a model, expected a new folder");
+  return ok();
+}
+
+Digest digest_of(const Layout& layout, std::span<const float> parameters) {
+  std::vector<SegmentId> all(layout.segments());
+  std::iota(all.begin(), all.end(), SegmentId{0});
+  return parameters_digest(layout, parameters, all);
+}
+
+// Returns where the model is.
+Result<std::string> save(const ExportCommand& command, const Job& job, const Layout& layout,
+                         const Trained& trained) {
+  STARLING_TRY(make_folder(command.out));
+  if (command.shard_bytes != 0 && !lora_of(job.model).on())
+    return save_shards(command.out, job, layout, trained, command.shard_bytes);
+  const std::string path = (fs::path(command.out) / model_file_of(job)).string();
+  STARLING_TRY(save_model(path, job, layout, trained));
+  return path;
+}
+
+// Saves a model whose adapters are merged. `job`: that of the adapters, or one with no data.
+Result<std::string> save_merged(const ExportCommand& command, Job job, const WholeModel& whole) {
+  job.model = whole.spec;
+  const Trained trained{whole.parameters, digest_of(*whole.layout, whole.parameters), {}};
+  STARLING_TRY(written, save(command, job, *whole.layout, trained));
+  return written + ", adapters and all, its parameters' digest " + to_string(trained.digest);
+}
+
+Result<std::string> write_adapter(const ExportCommand& command) {
+  STARLING_TRY(whole, read_adapted(command.checkpoint, command.base, "auto"));
+  Job job;
+  job.data.kind = DataKind::kText;  // of whose tokenizer nothing is known
+  STARLING_TRY(written, save_merged(command, job, whole));
+  STARLING_TRY(place, base_of_adapter(command.checkpoint, command.base));
+  for (const std::string& from : {command.checkpoint, place})
+    if (!tokenizer_files(from).empty()) {
+      STARLING_TRY(copy_tokenizer_files(from, command.out));
+      break;
+    }
+  return "the model of " + command.checkpoint + " is " + written;
+}
+
 Result<std::string> write(const ExportCommand& command) {
+  if (command.merge && is_adapter(command.checkpoint)) return write_adapter(command);
   STARLING_TRY(found, find(command.checkpoint));
   STARLING_TRY(job, parse_job(found.manifest.job, "/"));
+  if (command.merge && !lora_of(job.model).on())
+    return Error(Code::kBadInput,
+                 "--merge is of a job with adapters, and there are none; " + command.checkpoint);
+  std::error_code error;
+  if (!command.base.empty()) set_weights(job.model, fs::absolute(command.base, error).string());
   STARLING_TRY(model, actors::make_model(job));
   const Layout layout(model->tensors());
   if (layout.segments() != found.manifest.segments ||
@@ -92,44 +152,45 @@ Result<std::string> write(const ExportCommand& command) {
   // A job's end leaves the working parameters, which have the job's precision.
   const kernels::Rounding rounding = kernels::rounding_of(job.precision);
   for (float& weight : weights) weight = kernels::rounded(weight, rounding);
-  std::vector<SegmentId> all(layout.segments());
-  std::iota(all.begin(), all.end(), SegmentId{0});
-  const fs::path out = fs::path(command.out) / kModelFile;
-  std::error_code error;
-  fs::create_directories(command.out, error);
-  if (error) return Error(Code::kBadInput, "cannot make " + command.out + ": " + error.message());
-  if (fs::exists(out, error) || fs::exists(out.string() + kIndexSuffix, error))
-    return Error(Code::kBadInput, command.out + " already has a model, expected a new folder");
+  const Checkpoint& checkpoint = found.manifest.checkpoint;
+  const std::string of_step = "the model of step " + std::to_string(checkpoint.version) + " is ";
+  const std::string doubt =
+      checkpoint.doubted_from == kNoVersion
+          ? ""
+          : ", in doubt from step " + std::to_string(checkpoint.doubted_from) + " on";
+  if (command.merge) {
+    STARLING_TRY(whole, merge(job.model, layout, weights, "auto"));
+    STARLING_TRY(written, save_merged(command, job, whole));
+    return of_step + written + doubt;
+  }
   Digest end{};  // that of a job which ends there
   for (const Shard& shard : found.manifest.shards)
     for (const SegmentDigest& segment : shard.segments) end = end + segment.digest;
-  const Trained trained{weights, parameters_digest(layout, weights, all), end};
-  std::string written = out;
-  if (command.shard_bytes == 0) {
-    STARLING_TRY(save_model(out, job, layout, trained));
-  } else {
-    STARLING_TRY(last, save_shards(command.out, job, layout, trained, command.shard_bytes));
-    written = last;
-  }
-  const Checkpoint& checkpoint = found.manifest.checkpoint;
-  return "the model of step " + std::to_string(checkpoint.version) + " is " + written +
-         ", its parameters' digest " + to_string(trained.digest) +
-         (checkpoint.doubted_from == kNoVersion
-              ? ""
-              : ", in doubt from step " + std::to_string(checkpoint.doubted_from) + " on");
+  const Trained trained{weights, digest_of(layout, weights), end};
+  STARLING_TRY(written, save(command, job, layout, trained));
+  return of_step + written + ", its parameters' digest " + to_string(trained.digest) + doubt;
 }
 
 }  // namespace
 
 void add_export(CLI::App& app, ExportCommand& command) {
-  auto* sub = subcommand(app, "export",
-                         "Makes the model of a checkpoint: model.safetensors, as a job's end "
-                         "leaves it, and for a language model its config.json and tokenizer.",
-                         "starling export checkpoints model");
-  sub->add_option("checkpoint", command.checkpoint,
-                  "folder of checkpoints, whose newest is taken, or of one: DIR/step-000000040")
+  auto* sub =
+      subcommand(app, "export",
+                 "Makes the model of a checkpoint: model.safetensors, as a job's end "
+                 "leaves it, and for a language model its config.json and tokenizer. Of a "
+                 "job with [lora] these are adapters, as peft reads them; --merge makes one "
+                 "model of them and the weights that they adapt.",
+                 "starling export checkpoints model");
+  sub->add_option(
+         "checkpoint", command.checkpoint,
+         "folder of checkpoints, whose newest is taken, or of one: DIR/step-000000040; with "
+         "--merge also a folder with adapters")
       ->required();
   sub->add_option("out", command.out, "new folder of the model")->required();
+  sub->add_flag("--merge", command.merge, "adapters become part of the weights that they adapt");
+  sub->add_option("--base", command.base,
+                  "with --merge: where these weights are, if not where the job found them")
+      ->needs("--merge");
   sub->add_option("--max-shard-size", command.shard_bytes,
                   "several files of so much each, as 5GB, and their index (default: one file)")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))

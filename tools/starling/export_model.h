@@ -9,9 +9,12 @@
 namespace starling::tools {
 
 struct ExportCommand {
-  std::string checkpoint;  // a folder of checkpoints, whose newest is taken, or of one of them
-  std::string out;         // folder
+  // A folder of checkpoints, whose newest is taken, or of one of them; with `merge` also one of adapters.
+  std::string checkpoint;
+  std::string out;                // folder
   std::uint64_t shard_bytes = 0;  // of a file at most; 0: all is one file
+  bool merge = false;             // adapters become part of the weights that they adapt
+  std::string base;               // where these are; empty: as the job or the adapters say
 };
 
 void add_export(CLI::App& app, ExportCommand& command);

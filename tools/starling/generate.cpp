@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "core/base/file_system.h"
 #include "tools/processes/signals.h"
@@ -37,6 +38,16 @@ Result<std::string> prompt_of(const GenerateCommand& command) {
   return text;
 }
 
+nlohmann::json chat_of(const GenerateCommand& command) {
+  auto messages = nlohmann::json::array();
+  const auto add = [&](const char* role, const std::string& content) {
+    if (!content.empty()) messages.push_back({{"role", role}, {"content", content}});
+  };
+  add("system", command.system);
+  add("user", command.message);
+  return messages;
+}
+
 SamplingRule rule_of(const GenerateCommand& command, double usual_temperature) {
   SamplingRule rule = command.rule;
   rule.temperature = command.temperature.value_or(usual_temperature);
@@ -54,9 +65,14 @@ Result<int> serve(const GenerateCommand& command, TextWriter& writer) {
 }
 
 Result<int> run(const GenerateCommand& command) {
+  if (command.message.empty() && !command.system.empty())
+    return bad_input("--system stands before a --message, and there is none");
   STARLING_TRY(prompt, prompt_of(command));
-  STARLING_TRY(writer, TextWriter::open(command.model, command.tokenizer, command.isa));
-  STARLING_TRY(begun, writer->begin(prompt));
+  STARLING_TRY(writer,
+               TextWriter::open({command.model, command.base, command.tokenizer, command.chat},
+                                command.isa));
+  STARLING_TRY(begun, command.message.empty() ? writer->begin(prompt)
+                                              : writer->begin_chat(chat_of(command)));
   block_ending_signals();
   if (command.serve) return serve(command, *writer);
   const auto started = std::chrono::steady_clock::now();
@@ -101,12 +117,24 @@ void add_generate(CLI::App& app, GenerateCommand& command) {
   auto* sub = subcommand(app, "generate", "Has a trained language model write, token by token.",
                          "starling generate runs/tiny --prompt \"Once upon\" --tokens 300\n  "
                          "starling generate gpt2/ --prompt-file letter.txt --temperature 0\n  "
+                         "starling generate runs/chat --message \"How far is the moon?\"\n  "
                          "starling generate runs/tiny --serve 8000");
   sub->add_option("model", command.model,
                   "folder of a run or of a published model: model.safetensors, config.json")
       ->required();
   sub->add_option("--prompt", command.prompt, "text that it goes on from");
   sub->add_option("--prompt-file", command.prompt_file, "file with that text; -: standard input");
+  sub->add_option("--message", command.message,
+                  "what a user says in a chat; the answer alone is written")
+      ->excludes("--prompt", "--prompt-file");
+  sub->add_option("--system", command.system, "what stands before it, as the system's message");
+  sub->add_option("--chat", command.chat,
+                  "how chats are written (default: as the model's tokenizer says, where starling "
+                  "tokenize --chat wrote it)")
+      ->check(CLI::IsMember({"chatml", "llama3"}));
+  sub->add_option(
+      "--base", command.base,
+      "of a folder of adapters: where the weights are that they adapt (default: as they say)");
   sub->add_option("--tokenizer", command.tokenizer,
                   "tokenizer.json, or a folder with it, or with vocab.json and merges.txt "
                   "(default: the model's folder)");
@@ -140,11 +168,11 @@ void add_generate(CLI::App& app, GenerateCommand& command) {
   sub->add_flag("--ids", command.ids, "writes the tokens as numbers");
   sub->add_option(
          "--serve", command.serve,
-         "answers POST /v1/completions at this port of 127.0.0.1, as OpenAI's clients ask, "
-         "until it is ended; 0: any port")
+         "answers POST /v1/completions and /v1/chat/completions at this port of 127.0.0.1, as "
+         "OpenAI's clients ask, until it is ended; 0: any port")
       ->check(CLI::Range(0, 65535))
-      ->excludes("--prompt", "--prompt-file", "--tokens", "--samples", "--stop", "--past-end",
-                 "--ids");
+      ->excludes("--prompt", "--prompt-file", "--message", "--system", "--tokens", "--samples",
+                 "--stop", "--past-end", "--ids");
   sub->add_option("--isa", command.isa, "instruction set to compute with")
       ->check(CLI::IsMember({"auto", "reference", "avx2", "avx512"}))
       ->capture_default_str();

@@ -17,6 +17,7 @@
 #include "core/base/keys.h"
 #include "core/base/named_path.h"
 #include "core/base/s3_place.h"
+#include "core/formats/job_file.h"
 #include "core/job/script_words.h"
 #include "tools/launch/plan.h"
 #include "tools/launch/text.h"

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
@@ -18,9 +19,11 @@
 #include "core/formats/pretrained.h"
 #include "core/formats/safetensors.h"
 #include "core/formats/synced_file.h"
+#include "core/job/models/adapter_config.h"
 #include "core/text/tokenizer_file.h"
 #include "core/text/tokenizer_place.h"
 #include "core/text/tokens_note.h"
+#include "tools/starling/adapted.h"
 #include "tools/starling/check_trained.h"
 #include "tools/starling/prepared_run.h"
 
@@ -40,12 +43,19 @@ std::optional<std::uint32_t> end_of_document(const Job& job) {
   return std::nullopt;
 }
 
-// The config.json of a model that transformers has, too; none of another.
-std::optional<std::string> config_of(const Job& job) {
+// A file that says what the model is, for others to read it: its name and its text.
+struct Config {
+  const char* name;
+  std::string text;
+};
+
+// That of a model that transformers has, too; none of another.
+std::optional<Config> config_of(const Job& job) {
+  if (lora_of(job.model).on()) return Config{kAdapterConfig, adapter_config_text(job.model)};
   return std::visit(
-      [&](const auto& spec) -> std::optional<std::string> {
+      [&](const auto& spec) -> std::optional<Config> {
         if constexpr (requires { spec.config_text(std::nullopt); })
-          return spec.config_text(end_of_document(job));
+          return Config{"config.json", spec.config_text(end_of_document(job))};
         else
           return std::nullopt;
       },
@@ -54,14 +64,15 @@ std::optional<std::string> config_of(const Job& job) {
 
 // How files call a tensor of the model.
 std::string published_name(const ModelSpec& model, const std::string& tensor) {
-  return std::visit(
-      [&](const auto& spec) {
-        if constexpr (requires { spec.published_name(tensor); })
-          return spec.published_name(tensor);
-        else
-          return tensor;
-      },
-      model);
+  return (lora_of(model).on() ? kAdapterPrefix : "") +
+         std::visit(
+             [&](const auto& spec) -> std::string {
+               if constexpr (requires { spec.published_name(tensor); })
+                 return spec.published_name(tensor);
+               else
+                 return tensor;
+             },
+             model);
 }
 
 Result<> write_text(const std::string& path, const std::string& text) {
@@ -85,15 +96,7 @@ Result<std::string> copy_tokenizer(const Job& job, const fs::path& folder) {
     return "no tokenizer is beside the model, as " + job.data.path + " is gone";
   const std::string place = place_of_tokenizer(job.data.path);
   if (place.empty() || fs::equivalent(place, folder, error)) return std::string();
-  auto names = tokenizer_files(place);
-  if (fs::exists(fs::path(place) / kTokenizerConfig, error)) names.push_back(kTokenizerConfig);
-  for (const std::string& name : names) {
-    fs::copy_file(fs::path(place) / name, folder / name, fs::copy_options::overwrite_existing,
-                  error);
-    if (error)
-      return Error(Code::kBadInput, "cannot copy " + place + "/" + name + " to " + folder.string() +
-                                        ": " + error.message());
-  }
+  STARLING_TRY(copy_tokenizer_files(place, folder.string()));
   return std::string();
 }
 
@@ -101,7 +104,7 @@ Result<std::string> copy_tokenizer(const Job& job, const fs::path& folder) {
 Result<std::string> write_beside(const Job& job, const fs::path& folder) {
   const auto config = config_of(job);
   if (!config) return std::string();
-  STARLING_TRY(write_text((folder / "config.json").string(), *config));
+  STARLING_TRY(write_text((folder / config->name).string(), config->text));
   return copy_tokenizer(job, folder);
 }
 
@@ -131,13 +134,14 @@ Result<> write_one_file(const std::string& path, const Job& job, const Layout& l
     layers += (layers.empty() ? "" : ",") + std::to_string(place.spec.layer) +
               (place.spec.by_rows ? "r" : "");
   }
-  return write_safetensors(path, tensors_of(job, layout, model),
-                           {{"format", "pt"},
-                            {kParametersKey, to_string(model.digest)},
-                            {kOrderKey, text_of(order)},
-                            {kShapesKey, text_of(shapes)},
-                            {kLayersKey, std::move(layers)},
-                            {kEndKey, to_string(model.end)}});
+  std::map<std::string, std::string> metadata{{"format", "pt"},
+                                              {kParametersKey, to_string(model.digest)},
+                                              {kOrderKey, text_of(order)},
+                                              {kShapesKey, text_of(shapes)},
+                                              {kLayersKey, std::move(layers)}};
+  if (model.end != Digest{}) metadata[kEndKey] = to_string(model.end);
+  if (const LoraSpec lora = lora_of(job.model); lora.on()) metadata[kBaseKey] = lora.base;
+  return write_safetensors(path, tensors_of(job, layout, model), metadata);
 }
 
 bool metadata_says(const std::string& path, const char* key, const Digest& digest) {
@@ -159,6 +163,30 @@ Result<> move_aside(const std::string& path) {
 }
 
 }  // namespace
+
+const char* model_file_of(const Job& job) {
+  return lora_of(job.model).on() ? kAdapterFile : kModelFile;
+}
+
+std::string model_path(const std::string& path, const Job& job) {
+  const fs::path named = path;
+  return named.filename() == kModelFile ? (named.parent_path() / model_file_of(job)).string()
+                                        : path;
+}
+
+Result<> copy_tokenizer_files(const std::string& from, const std::string& to) {
+  std::error_code error;
+  auto names = tokenizer_files(from);
+  if (fs::exists(fs::path(from) / kTokenizerConfig, error)) names.push_back(kTokenizerConfig);
+  for (const std::string& name : names) {
+    fs::copy_file(fs::path(from) / name, fs::path(to) / name, fs::copy_options::overwrite_existing,
+                  error);
+    if (error)
+      return Error(Code::kBadInput,
+                   "cannot copy " + from + "/" + name + " to " + to + ": " + error.message());
+  }
+  return ok();
+}
 
 OlderModel::OlderModel(std::string path) : path_(std::move(path)), seen_(now()) {}
 

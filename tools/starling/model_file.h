@@ -16,10 +16,20 @@ namespace starling::tools {
 struct Trained {
   std::span<const float> parameters;  // flat in the layout
   Digest digest{};                    // of them; goes into the file
-  Digest end{};                       // of the state at that version, as the end of a job says it
+  Digest
+      end{};  // of the state at that version, as the end of a job says it; none of a merged model
 };
 
-// Writes `path` at once or not at all, and config.json beside it for a GPT. Every
+// The name of the file that a job's model is: kModelFile, or kAdapterFile where adapters are trained.
+const char* model_file_of(const Job& job);
+// The same of a path that ends with kModelFile; another one is as it is.
+std::string model_path(const std::string& path, const Job& job);
+
+// Copies a tokenizer's files, and its settings if they are there, from one folder to another. Errors: kBadInput  one
+// cannot be copied.
+Result<> copy_tokenizer_files(const std::string& from, const std::string& to);
+
+// Writes `path` at once or not at all, and config.json beside it for a language model, or adapter_config.json. Every
 // worker of a job has the same bytes, and the first one writes: a file with this
 // digest is left as it is. Any other file is another model, which is moved to PATH.old
 // first; the line returned says so. Errors: kBadInput  the file cannot be written.

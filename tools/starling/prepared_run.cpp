@@ -12,6 +12,7 @@
 #include "kernels/device/device.h"
 #include "tools/starling/earlier_run.h"
 #include "tools/starling/memory.h"
+#include "tools/starling/model_file.h"
 #include "tools/starling/names.h"
 #include "tools/starling/run_job.h"
 
@@ -87,9 +88,10 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
     STARLING_TRY(moved, put_aside_run_without_steps(run.folder));
     aside = std::move(moved);
   }
-  if (fs::exists(run.path(kModelFile), error))
+  if (const char* const model_file = model_file_of(run.job);
+      fs::exists(run.path(model_file), error))
     return Error(Code::kBadInput, run.folder + " already has a model, expected a new folder; " +
-                                      std::string(kModelFile));
+                                      std::string(model_file));
   STARLING_TRY(events, EventWriter::open(run.folder));
   run.events = std::move(events);
   // Left by a run that is over, as only one run writes into this folder.

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/base/exit.h"
+#include "core/formats/job_file.h"
 #include "core/job/words.h"
 #include "tools/chaos/command_line.h"
 #include "tools/chaos/stage.h"

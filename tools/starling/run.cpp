@@ -19,6 +19,7 @@
 #include "tools/starling/group.h"
 #include "tools/starling/last_words.h"
 #include "tools/starling/local_workers.h"
+#include "tools/starling/model_file.h"
 #include "tools/starling/prepared_run.h"
 #include "tools/starling/resume.h"
 #include "tools/starling/run_place.h"
@@ -161,7 +162,7 @@ class Run {
                             "--threads",
                             std::to_string(options_.threads),
                             "--save",
-                            run_.path(kModelFile),
+                            run_.path(model_file_of(run_.job)),
                             "--notices",
                             options_.notices.cloud,
                             "--metadata",
@@ -398,7 +399,7 @@ class Run {
     const std::string diverged = spectator_.diverged();
     if (worst != 0) return worst;
     // Members at the end have saved it. None of those may have been started here.
-    if (started_here() > 0 && !std::filesystem::exists(run_.path(kModelFile)))
+    if (started_here() > 0 && !std::filesystem::exists(run_.path(model_file_of(run_.job))))
       return fail(kNotHere, not_saved_ ? kNotSaved : kElsewhere);
     return diverged.empty() ? 0 : fail(1, diverged);
   }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <tuple>
 
+#include "core/formats/job_file.h"
 #include "core/formats/storage.h"
 #include "core/job/script_words.h"
 #include "tools/starling/names.h"

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,20 +31,33 @@ struct Written {
   std::uint32_t tokens = 0;
 };
 
+// Where a TextWriter finds what it writes with.
+struct WriterPlaces {
+  // A folder with model.safetensors and config.json, or such a file, or a folder with adapters of a model.
+  std::string model;
+  std::string base;  // the model that is adapted; empty: where the adapters say
+  std::string
+      tokenizer;  // its file or folder; empty: of the model's folder, or bytes, if it has none and 256 tokens
+  std::string
+      chat;  // name of a ChatForm; empty: as the tokenizer's settings say, if that is one that is known
+};
+
 // One thread.
 class TextWriter {
  public:
-  // `model`: a folder with model.safetensors and config.json, or such a file. `tokenizer`: its file or folder; empty:
-  // that of the model's folder, or bytes, if there is none and the vocabulary is 256. isa: computes.
-  // Errors: kBadInput  it is no model that this program has write, or the tokenizer is not its.
-  static Result<std::unique_ptr<TextWriter>> open(const std::string& model,
-                                                  const std::string& tokenizer,
+  // isa: computes. Errors: kBadInput  it is no model that this program has write, the tokenizer is not its, or has not
+  // the marks of the form of chats.
+  static Result<std::unique_ptr<TextWriter>> open(const WriterPlaces& places,
                                                   const std::string& isa);
   virtual ~TextWriter() = default;
 
   // The tokens of a prompt, in which marks (<|endoftext|>) are tokens. Without text: what a text begins behind.
   // Errors: kBadInput  it is not UTF-8, or has a token that the model has not.
   virtual Result<std::vector<std::uint32_t>> begin(const std::string& prompt) const = 0;
+  // The tokens of a chat up to the head of an answer, in which marks that a content has are text. Errors: kBadInput
+  // no form of chats is known, or as chat_stretches() and begin() have them.
+  virtual Result<std::vector<std::uint32_t>> begin_chat(const nlohmann::json& messages) const = 0;
+  virtual std::uint32_t context() const = 0;  // tokens that the model looks at
   // Writes behind a text of at least one token. `show` is called for each token with what may be shown by now, maybe
   // nothing, and says whether to go on. Errors: kBadInput  the model gives no number for any token.
   virtual Result<Written> write(const std::vector<std::uint32_t>& begun, const Writing& writing,

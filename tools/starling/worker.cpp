@@ -31,7 +31,9 @@
 #include "core/base/mac.h"
 #include "core/base/signals.h"
 #include "core/base/thread_name.h"
+#include "core/formats/job_file.h"
 #include "tools/bench/step_times.h"
+#include "tools/starling/adapted.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
@@ -154,7 +156,11 @@ int came_too_late(const Life& life, const Ended& end) {
     const int code = end.exit_code == kExitTerminated ? kExitAlone : int{end.exit_code};
     return life.command.quiet ? code : fail(code, end.reason);  // `run` says it for its own
   }
-  const bool missing = !life.command.save.empty() && !is_model_of(life.command.save, end.digest);
+  // Which model it is, a worker does not hear by now.
+  const std::string& save = life.command.save;
+  const std::string adapters = (std::filesystem::path(save).parent_path() / kAdapterFile).string();
+  const bool missing =
+      !save.empty() && !is_model_of(save, end.digest) && !is_model_of(adapters, end.digest);
   if (missing && life.command.quiet) return actors::kNotHereStatus;
   if (missing)
     return fail(actors::kNotHereStatus,
@@ -215,16 +221,18 @@ int say_last_word(actors::SharedLife& shared, int status, const std::string& rea
 }
 
 // Runs in the child process of the guard.
-int work(const Life& life, ServiceManager& manager, actors::SharedLife& shared) {
+int work(const Life& begun, ServiceManager& manager, actors::SharedLife& shared) {
   std::optional<AliveMeanwhile> alive(std::in_place, manager);
   keep_memory_small();
   auto watch =
-      cloud_watch(life.command, Log(life.options.log, {{"worker", life.options.key.name}}));
+      cloud_watch(begun.command, Log(begun.options.log, {{"worker", begun.options.key.name}}));
   if (!watch) return fail(watch.error());
-  auto told = hear_of_job(life);
+  auto told = hear_of_job(begun);
   if (!told) return fail(told.error());
   if (told.value().status) return *told.value().status;
   const Job& job = told.value().job;
+  Life life = begun;
+  life.command.save = model_path(life.command.save, job);
   const std::string& name = life.options.key.name;
   const auto child_lost = [&name](const std::string& why) {
     std::fprintf(stderr, "starling: %s: %s; another one takes its place\n", name.c_str(),

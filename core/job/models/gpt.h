@@ -7,6 +7,7 @@
 
 #include "core/base/result.h"
 #include "core/job/models/kind.h"
+#include "core/job/models/lora.h"
 
 namespace starling {
 
@@ -21,6 +22,12 @@ struct GptSpec {
   // The weights that training begins with (core/formats/pretrained.h), of this machine: a relative path is
   // relative to the job file. Empty: drawn from the seed. The fingerprint has their bits, no hash has the path.
   std::string from;
+  LoraSpec lora;
+
+  static constexpr std::string_view kModules[] = {"attn.c_attn", "attn.c_proj", "mlp.c_fc",
+                                                  "mlp.c_proj"};
+  static constexpr std::string_view kLoraTargets[] = {"c_attn"};
+  static constexpr bool kFanInFanOut = true;
 
   ModelInput input() const { return {context, 0, vocabulary, vocabulary}; }
   void read(job_words::Section& section, const Job& job, const std::string& base);

@@ -8,6 +8,7 @@
 // and where it applies
 //   input()                     what a network takes of [data]; without it the model has no such section
 //   from                        the weights that training begins with (from_weights.h)
+//   lora                        adapters of these (lora.h)
 //   samples                     how many, of data that are only numbered
 //   metrics                     names of what passes measure beside the loss
 //   drop_idle()                 resets the fields that reach no bit of the result, for all hashes

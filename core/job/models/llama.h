@@ -8,6 +8,7 @@
 
 #include "core/base/result.h"
 #include "core/job/models/kind.h"
+#include "core/job/models/lora.h"
 
 namespace starling {
 
@@ -42,6 +43,13 @@ struct LlamaSpec {
   std::uint32_t rope_original_context = 0;                                      // idle: 0
 
   std::string from;  // as GptSpec's
+  LoraSpec lora;
+
+  static constexpr std::string_view kModules[] = {
+      "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+      "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
+  static constexpr std::string_view kLoraTargets[] = {"q_proj", "v_proj"};
+  static constexpr bool kFanInFanOut = false;
 
   std::uint32_t query_width() const { return heads * head_width; }
   std::uint32_t key_value_width() const { return key_value_heads * head_width; }

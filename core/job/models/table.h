@@ -59,6 +59,27 @@ inline void set_weights(ModelSpec& model, const std::string& path) {
       model);
 }
 
+// Its adapters; not on(): none, or of a kind that has none.
+inline LoraSpec lora_of(const ModelSpec& model) {
+  return std::visit(
+      [](const auto& spec) -> LoraSpec {
+        if constexpr (requires { spec.lora; })
+          return spec.lora;
+        else
+          return {};
+      },
+      model);
+}
+// The same model without adapters: all of its weights are parameters.
+inline ModelSpec without_lora(ModelSpec model) {
+  std::visit(
+      [](auto& spec) {
+        if constexpr (requires { spec.lora; }) spec.lora = {};
+      },
+      model);
+  return model;
+}
+
 // Names of what passes measure beside the loss (MicroBatchResult::metrics); at most kMetricsMax.
 inline std::vector<std::string> metric_names(const ModelSpec& model) {
   return std::visit(
