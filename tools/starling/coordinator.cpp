@@ -17,7 +17,7 @@
 #include "actors/system.h"
 #include "core/base/exit.h"
 #include "core/formats/job_file.h"
-#include "core/observe/skips.h"
+#include "core/observe/anomalies.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/coordinators.h"
@@ -157,17 +157,17 @@ using Inbox = actors::ThreadInbox<actors::Observed, actors::CoordinatorOver>;
 // it is a child, some time after the job's end. Threads: belongs to one thread.
 class Follower {
  public:
-  // `spectator` has none in a child, which shows nothing, and `sinks` is null then. `manager` is borrowed. `skips`,
+  // `spectator` has none in a child, which shows nothing, and `sinks` is null then. `manager` is borrowed. `anomalies`,
   // `farewell`: have had the events of an earlier process.
   Follower(const CoordinatorCommand& command, const Job& job, EventWriter& events,
-           std::optional<Spectator>& spectator, const SinksThere* sinks, Skips skips,
+           std::optional<Spectator>& spectator, const SinksThere* sinks, Anomalies anomalies,
            Farewell farewell, ServiceManager& manager)
       : command_(command),
         job_(job),
         events_(events),
         spectator_(spectator),
         sinks_(sinks),
-        skips_(std::move(skips)),
+        anomalies_(std::move(anomalies)),
         farewell_(std::move(farewell)),
         manager_(manager) {}
 
@@ -258,7 +258,8 @@ class Follower {
     STARLING_TRY(written, events_.write(seen->event));
     if (spectator_ && (written || !seen->of_log)) spectator_->show(seen->event);
     // A child's `run` hears all coordinators, and warns itself.
-    if (const auto warning = written && !command_.child ? skips_.take(seen->event) : std::nullopt) {
+    if (const auto warning =
+            written && !command_.child ? anomalies_.take(seen->event) : std::nullopt) {
       STARLING_TRY(warn(warning->text));
     }
     if (const auto* step = std::get_if<event::StepPassed>(&seen->event)) {
@@ -326,7 +327,7 @@ class Follower {
   EventWriter& events_;
   std::optional<Spectator>& spectator_;
   const SinksThere* const sinks_;
-  Skips skips_;
+  Anomalies anomalies_;
   Farewell farewell_;
   ServiceManager& manager_;
   std::optional<Clock::time_point> ended_;
@@ -374,7 +375,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   const auto go = [&]() -> Result<int> {
     std::optional<Spectator> spectator;
     Sinks told;
-    Skips skips(job);
+    Anomalies anomalies(job);
     Farewell farewell;
     if (!command.child) {
       spectator.emplace(job);
@@ -384,7 +385,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     STARLING_TRY(events, open_events(command, job, [&](const Event& event) {
                    spectator->remember(event);
                    told.curve->on(event);
-                   (void)skips.take(event);
+                   (void)anomalies.take(event);
                    farewell.on(event);
                  }));
     // A child shows nothing, and serves nothing.
@@ -408,8 +409,8 @@ Result<int> coordinate(const CoordinatorCommand& command) {
       started.coordinator = command.name;
       STARLING_TRY(events->start(std::move(started)));
     }
-    Follower follower(command, job, *events, spectator, sinks ? &*sinks : nullptr, std::move(skips),
-                      std::move(farewell), manager);
+    Follower follower(command, job, *events, spectator, sinks ? &*sinks : nullptr,
+                      std::move(anomalies), std::move(farewell), manager);
     if (!remark.empty()) {
       STARLING_TRY(events->write(event::Warning{remark}));
       follower.show_warning(remark);

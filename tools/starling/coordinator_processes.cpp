@@ -15,8 +15,8 @@
 
 #include "core/base/address.h"
 #include "core/base/system_error.h"
+#include "core/observe/anomalies.h"
 #include "core/observe/event_reader.h"
-#include "core/observe/skips.h"
 #include "tools/processes/quiet_port.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/coordinators.h"
@@ -38,7 +38,7 @@ class Processes : public Coordinators {
       : options_(options),
         events_(events),
         children_(children),
-        skips_(options.job),
+        anomalies_(options.job),
         places_(options.count) {}
 
   ~Processes() override {
@@ -208,7 +208,7 @@ class Processes : public Coordinators {
     if (!written) return ok();
     if (const auto* step = std::get_if<event::StepPassed>(&event))
       last_step_ = std::max(last_step_, step->record.version);
-    const auto warning = skips_.take(event);
+    const auto warning = anomalies_.take(event);
     happened.push_back(std::move(event));
     if (!warning) return ok();
     STARLING_TRY(events_.write(*warning));
@@ -219,7 +219,7 @@ class Processes : public Coordinators {
   const CoordinatorsOptions options_;
   EventWriter& events_;
   Children& children_;
-  Skips skips_;
+  Anomalies anomalies_;
   std::vector<Place> places_;
   std::vector<QuietPort> ports_;  // of the places: kept while a coordinator begins again
   std::string address_;

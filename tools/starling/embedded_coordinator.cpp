@@ -7,7 +7,7 @@
 #include "actors/coordinator/coordinator.h"
 #include "actors/inbox.h"
 #include "actors/system.h"
-#include "core/observe/skips.h"
+#include "core/observe/anomalies.h"
 #include "tools/starling/coordinators.h"
 #include "tools/starling/group.h"
 #include "tools/starling/key_watch.h"
@@ -23,7 +23,7 @@ class Embedded : public Coordinators {
  public:
   Embedded(const Job& job, EventWriter& events)
       : events_(events),
-        skips_(job),
+        anomalies_(job),
         config_(actors::make_system_config()),
         system_(std::make_unique<caf::actor_system>(config_)),
         inbox_(std::make_unique<Inbox>(*system_)) {}
@@ -76,7 +76,7 @@ class Embedded : public Coordinators {
       written = events_.write(seen->event);
       if (!written || !written.value()) return;
       happened.push_back(seen->event);
-      if (const auto warning = skips_.take(seen->event)) {
+      if (const auto warning = anomalies_.take(seen->event)) {
         written = events_.write(*warning);
         happened.push_back(*warning);
       }
@@ -104,7 +104,7 @@ class Embedded : public Coordinators {
 
  private:
   EventWriter& events_;
-  Skips skips_;
+  Anomalies anomalies_;
   caf::actor_system_config config_;
   std::unique_ptr<caf::actor_system> system_;
   std::unique_ptr<Inbox> inbox_;
