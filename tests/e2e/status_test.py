@@ -3,10 +3,13 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import threading
+import urllib.error
+import urllib.request
 
 from cluster import Cluster
 from harness import STARLING, kill_join_and_leave, main, require, wait_until, with_checkpoints
@@ -52,6 +55,51 @@ def a_run_is_seen_from_its_folder_and_from_its_address(place):
     require(seen["state"] == "done" and seen["step"] == 250 and seen["digest"] == run.digest(), seen)
     require(re.search(r"\n?(1 worker lost|0 workers lost, 1 fenced), 1 left, \d+ joined; pauses \d+\.\d s in all; \d+\.\d % of 0:\d\d in steps\n", run.text()),
             run.text()[-600:])
+
+
+def fetched(url):
+    """Status and text of a page."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as page:
+            return page.status, page.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def a_page_shows_a_run_while_it_goes_on_and_afterwards(place):
+    run = place.run(place.waiting_job(steps=250), "--workers", 3)
+    run.wait_for_step(20)
+    watcher = subprocess.Popen([STARLING, "watch", run.out, "--http", "0"], stdout=subprocess.PIPE, text=True)
+    line = watcher.stdout.readline()
+    at = re.fullmatch(rf"{re.escape(run.out)} is at (http://127\.0\.0\.1:\d+)/; Ctrl-C ends it\n", line)
+    require(at, line)
+    code, page = fetched(at[1] + "/")
+    require(code == 200 and '<meta http-equiv="refresh" content="2">' in page and page.count("<svg") == 2 and "<script" not in page, page[:500])
+    require("training, step" in page and "worker-0, life" in page and ">loss<" in page and ">gradient norm<" in page, page[:2000])
+    kill_join_and_leave(run, 60)
+    wait_until(lambda: fetched(at[1] + "/")[1].count("<td>forced</td>") >= 1, "the forced epoch is on the page")
+    run.end()
+    page = wait_until(lambda: (lambda text: text if ": done" in text else None)(fetched(at[1] + "/")[1]), "the end is on the page")
+    require("refresh" not in page and run.digest() in page, page[:2000])
+    require(fetched(at[1] + "/events.jsonl")[0] == 404, "another page is there")
+    out = place.path("page.html")
+    for code, expected in ((0, ""), (2, "is there already")):
+        saved = subprocess.run([STARLING, "watch", run.out, "--out", out], capture_output=True, text=True, timeout=60)
+        require(saved.returncode == code and expected in saved.stderr, f"{saved.returncode} {saved.stderr}")
+    with open(out) as file:
+        require(file.read().count("<svg") == 2, "the file is another page")
+    # The next run of the folder is another one.
+    shutil.move(run.out, place.path("moved"))
+    os.makedirs(run.out)
+    shutil.copy(os.path.join(place.path("moved"), "events.jsonl"), place.path("events.jsonl"))
+    with open(place.path("events.jsonl")) as file, open(os.path.join(run.out, "events.jsonl"), "w") as cut:
+        cut.writelines(file.readlines()[:40])
+    wait_until(lambda: ": done" not in fetched(at[1] + "/")[1], "the new file is read")
+    watcher.terminate()
+    require(watcher.wait(60) == 128 + signal.SIGTERM, f"exit code {watcher.returncode}")
+    for where, expected in ((place.path("nowhere"), "is no file of events"), (place.path("text.txt"), "has no event of a run yet")):
+        refused = subprocess.run([STARLING, "watch", where], capture_output=True, text=True, timeout=60)
+        require(refused.returncode == 2 and expected in refused.stderr and len(refused.stderr.splitlines()) == 1, refused.stderr)
 
 
 def each_coordinator_answers_for_itself(place):
@@ -142,4 +190,5 @@ def a_line_that_is_cut_off_is_no_event(place):
     watcher.wait()
 
 
-main(strangers_are_not_believed, a_line_that_is_cut_off_is_no_event, a_run_is_seen_from_its_folder_and_from_its_address, each_coordinator_answers_for_itself, what_leads_nowhere_is_one_line)
+main(strangers_are_not_believed, a_line_that_is_cut_off_is_no_event, a_run_is_seen_from_its_folder_and_from_its_address,
+     a_page_shows_a_run_while_it_goes_on_and_afterwards, each_coordinator_answers_for_itself, what_leads_nowhere_is_one_line)

@@ -101,8 +101,11 @@ std::string fault_table(const Report& report) {
   return out + "</table>\n";
 }
 
-std::string html_page(const std::string& title, const std::string& body) {
-  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" +
+std::string html_page(const std::string& title, const std::string& body, int again_s) {
+  const std::string again =
+      again_s == 0 ? ""
+                   : "<meta http-equiv=\"refresh\" content=\"" + std::to_string(again_s) + "\">";
+  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">" + again + "<title>" +
          xml_text(title) +
          "</title>\n<style>\nbody{font:14px system-ui,sans-serif;color:#24292f;margin:24px}\n"
          "table{border-collapse:collapse;margin:8px 0}td,th{padding:2px 10px;text-align:left;"

@@ -151,9 +151,16 @@ std::string legend() {
   return joined(parts, ", ");
 }
 
-Chart timeline(const judge::Story& story, const std::vector<judge::Deed>& deeds) {
+TimeAxis axis_of(const judge::Story& story, std::optional<double> width) {
+  TimeAxis axis = TimeAxis::of(0, end_of(story));
+  if (width) axis.width = *width;
+  return axis;
+}
+
+Chart timeline(const judge::Story& story, const std::vector<judge::Deed>& deeds,
+               std::optional<double> width) {
   const double end = end_of(story);
-  Chart chart(TimeAxis::of(0, end));
+  Chart chart(axis_of(story, width));
   draw_workers(chart, story, deeds, end);
   draw_epochs(chart, story);
 

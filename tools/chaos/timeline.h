@@ -2,6 +2,7 @@
 // The timeline of a run for a report shows workers as lanes,
 // faults on them, epochs, world size, loss, exposure. Pure.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,10 @@ std::vector<Life> lives_of(const judge::Story& story, double end);
 void draw_epochs(Chart& chart, const judge::Story& story);  // draws a strip of ticks
 
 std::string legend();  // returns "x killed, ..., grey stopped or cut off, ..."
-// Draws from the first step to the last event.
-Chart timeline(const judge::Story& story, const std::vector<judge::Deed>& deeds);
+// Draws from the first step to the last event. `width`: in pixels; none: more for a longer run.
+Chart timeline(const judge::Story& story, const std::vector<judge::Deed>& deeds,
+               std::optional<double> width = std::nullopt);
+// The axis of such a timeline.
+TimeAxis axis_of(const judge::Story& story, std::optional<double> width = std::nullopt);
 
 }  // namespace starling::chaos

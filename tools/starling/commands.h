@@ -126,6 +126,13 @@ struct StatusCommand {
 };
 int status(const StatusCommand& command);
 
+struct WatchCommand {
+  std::string where;  // folder of a run or a coordinator, or its events.jsonl
+  std::string http;   // address of the page; empty: 127.0.0.1, any port
+  std::string out;    // a file that the page is written to, once, instead
+};
+int watch(const WatchCommand& command);
+
 struct DiagnoseCommand {
   std::vector<std::string> where;  // folders of runs, or numbers of processes
   bool json = false;

@@ -390,7 +390,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
                  }));
     // A child shows nothing, and serves nothing.
     std::optional<SinksThere> sinks;
-    std::unique_ptr<MetricsServer> served;
+    std::unique_ptr<PageServer> served;
     if (!command.child) {
       sinks.emplace(add_sinks(*events, std::move(told)));
       STARLING_TRY(server, serve_metrics(*events, job, sinks->status, command.metrics));
@@ -417,7 +417,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     }
     follower.say(command.name + " listens at port " + std::to_string(coordinator.port) +
                  ", events go to " + events->path() +
-                 (served ? ", metrics are at " + served->url() : ""));
+                 (served ? ", metrics are at " + served->url() + "/metrics" : ""));
     manager.say("waits for workers");
     manager.ready();  // it listens; a leader takes other coordinators, too
     auto code = follower.follow(inbox, coordinator.actor, keys);

@@ -84,6 +84,19 @@ void add_status(CLI::App& app, StatusCommand& o) {
   sub->add_flag("--json", o.json, "one JSON object a line (docs/status.md)");
 }
 
+void add_watch(CLI::App& app, WatchCommand& o) {
+  auto* sub = subcommand(app, "watch",
+                         "Shows a run in a browser: workers, epochs, loss and pauses over time, "
+                         "while it goes on and afterwards.",
+                         "starling watch out --http 8000\n  starling watch out --out page.html");
+  sub->add_option("where", o.where, "folder of a run (--out of `run` or `coordinator`)")
+      ->required();
+  sub->add_option("--http", o.http,
+                  "port (of 127.0.0.1) or HOST:PORT of the page (default: any port)");
+  sub->add_option("--out", o.out, "new file that the page is written to, once, instead")
+      ->excludes("--http");
+}
+
 void add_diagnose(CLI::App& app, DiagnoseCommand& o) {
   auto* sub = subcommand(app, "diagnose",
                          "Says what each thread of each worker on this machine does or waits for, "

@@ -85,6 +85,7 @@ int command(int argc, char** argv, const Registry& registry) {
   GenerateCommand generate_options;
   AuditCommand audit_options;
   StatusCommand status_options;
+  WatchCommand watch_options;
   AdminCommand admin_options;
   DiagnoseCommand diagnose_options;
   ChaosCommand chaos_options;
@@ -95,6 +96,7 @@ int command(int argc, char** argv, const Registry& registry) {
   add_chaos(app, chaos_options);
   add_replay(app, replay_options);
   add_status(app, status_options);
+  add_watch(app, watch_options);
   add_admin(app, admin_options);
   add_diagnose(app, diagnose_options);
   add_launch(app, launch_options);
@@ -141,6 +143,7 @@ int command(int argc, char** argv, const Registry& registry) {
   if (chosen == "generate") return tools::generate(generate_options);
   if (chosen == "audit") return tools::audit(audit_options);
   if (chosen == "status") return tools::status(status_options);
+  if (chosen == "watch") return tools::watch(watch_options);
   if (chosen == "diagnose") return tools::diagnose(diagnose_options);
   if (chosen == "admin") return tools::admin(admin_options);
   return tools::version();

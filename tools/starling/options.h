@@ -16,6 +16,7 @@ void add_chaos(CLI::App& app, ChaosCommand& o);
 void add_replay(CLI::App& app, ReplayCommand& o);
 void add_audit(CLI::App& app, AuditCommand& o);
 void add_status(CLI::App& app, StatusCommand& o);
+void add_watch(CLI::App& app, WatchCommand& o);
 void add_diagnose(CLI::App& app, DiagnoseCommand& o);
 void add_admin(CLI::App& app, AdminCommand& o);
 

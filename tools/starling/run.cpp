@@ -108,7 +108,7 @@ class Run {
                      : "goes on from the checkpoint of step " + std::to_string(from) + " in ") +
           run_.job.checkpoint.dir);
     for (const std::string& note : run_.notes) spectator_.say(note);
-    if (metrics_) spectator_.say("metrics are at " + metrics_->url());
+    if (metrics_) spectator_.say("metrics are at " + metrics_->url() + "/metrics");
     spectator_.say(std::to_string(started_here()) + (started_here() == 1 ? " worker" : " workers") +
                    " of " + std::to_string(options_.workers) +
                    " begin here; training begins when " +
@@ -441,7 +441,7 @@ class Run {
   const RunOptions options_;
   PreparedRun run_;
   const SinksThere sinks_;
-  std::unique_ptr<MetricsServer> metrics_;  // null: none are asked for
+  std::unique_ptr<PageServer> metrics_;  // null: none are asked for
   Spectator spectator_;
   Children children_;  // before its users: it outlives them
   std::unique_ptr<Coordinators> coordinators_;

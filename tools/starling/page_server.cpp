@@ -1,4 +1,4 @@
-#include "tools/starling/metrics_server.h"
+#include "tools/starling/page_server.h"
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
@@ -33,8 +33,9 @@ constexpr int kConnectionsMax = 16;
 
 // One request and its answer. It owns itself by what is under way.
 struct Connection : std::enable_shared_from_this<Connection> {
-  Connection(asio::ip::tcp::socket socket, const Metrics& of, const StatusSink& run, int& count)
-      : stream(std::move(socket)), metrics(of), status(run), open(count) {
+  Connection(asio::ip::tcp::socket socket, const PageServer::Answer& by, const std::string& none,
+             int& count)
+      : stream(std::move(socket)), answer_of(by), not_found(none), open(count) {
     ++open;
   }
   ~Connection() { --open; }
@@ -55,27 +56,16 @@ struct Connection : std::enable_shared_from_this<Connection> {
     const auto& request = parser.get();
     const auto as_text = [](auto view) { return std::string(view.data(), view.size()); };
     const std::string target = as_text(request.target());
-    reply.set(http::field::content_type, content_type(MetricsFormat::kPrometheus));
+    reply.set(http::field::content_type, "text/plain; charset=utf-8");
     if (request.method() != http::verb::get && request.method() != http::verb::head) {
       reply.result(http::status::method_not_allowed);
       reply.set(http::field::allow, "GET, HEAD");
-    } else if (target == "/metrics" || target.starts_with("/metrics?")) {
-      const bool open_format =
-          as_text(request[http::field::accept]).find("application/openmetrics-text") !=
-          std::string::npos;
-      const auto format = open_format ? MetricsFormat::kOpenMetrics : MetricsFormat::kPrometheus;
-      reply.set(http::field::content_type, content_type(format));
-      reply.body() = metrics.text(format, unix_time());
-    } else if (target == "/status") {
-      reply.set(http::field::content_type, "application/json");
-      reply.body() = status.now().json(unix_time()) + "\n";
-    } else if (target == "/status.txt") {
-      for (const std::string& line : status.now().lines(unix_time())) reply.body() += line + "\n";
-    } else if (target == "/healthz") {
-      reply.body() = "ok\n";
+    } else if (auto page = answer_of(target, as_text(request[http::field::accept]))) {
+      reply.set(http::field::content_type, page->type);
+      reply.body() = std::move(page->body);
     } else {
       reply.result(http::status::not_found);
-      reply.body() = "metrics are at /metrics, and what the run has come to at /status\n";
+      reply.body() = not_found + "\n";
     }
     reply.keep_alive(false);
     reply.prepare_payload();
@@ -88,8 +78,8 @@ struct Connection : std::enable_shared_from_this<Connection> {
   }
 
   beast::tcp_stream stream;
-  const Metrics& metrics;
-  const StatusSink& status;
+  const PageServer::Answer& answer_of;
+  const std::string& not_found;
   int& open;
   beast::flat_buffer buffer{kHeaderBytesMax};
   http::request_parser<http::empty_body> parser;
@@ -98,15 +88,15 @@ struct Connection : std::enable_shared_from_this<Connection> {
 
 }  // namespace
 
-struct MetricsServer::Impl {
-  Impl(const Metrics& of, const StatusSink& run) : metrics(of), status(run) {}
+struct PageServer::Impl {
+  Impl(Answer by, std::string none) : answer(std::move(by)), not_found(std::move(none)) {}
 
   // The next connection; those beyond kConnectionsMax are closed at once.
   void accept() {
     acceptor.async_accept([this](error_code error, asio::ip::tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
       if (!error && open < kConnectionsMax)
-        std::make_shared<Connection>(std::move(socket), metrics, status, open)->begin();
+        std::make_shared<Connection>(std::move(socket), answer, not_found, open)->begin();
       if (!error) return accept();
       // accept() found no free descriptor: connections that end give some back.
       pause.expires_after(std::chrono::milliseconds(100));
@@ -116,8 +106,8 @@ struct MetricsServer::Impl {
     });
   }
 
-  const Metrics& metrics;
-  const StatusSink& status;
+  const Answer answer;
+  const std::string not_found;
   int open = 0;  // connections; before `io`, whose end ends them
   asio::io_context io{1};
   asio::ip::tcp::acceptor acceptor{io};
@@ -125,13 +115,12 @@ struct MetricsServer::Impl {
   std::thread thread;
 };
 
-Result<std::unique_ptr<MetricsServer>> MetricsServer::make(const std::string& address,
-                                                           const Metrics& metrics,
-                                                           const StatusSink& status) {
+Result<std::unique_ptr<PageServer>> PageServer::make(const Place& place, Answer answer) {
+  const std::string& address = place.address;
   const bool port_alone = address.find_first_not_of("0123456789") == std::string::npos;
   STARLING_TRY(listen, address_to_listen(port_alone ? "127.0.0.1:" + address : address));
   STARLING_TRY(numeric, parse_address(listen));
-  auto impl = std::make_unique<Impl>(metrics, status);
+  auto impl = std::make_unique<Impl>(std::move(answer), place.not_found);
   error_code error;
   const auto host = asio::ip::make_address(numeric.host, error);
   const auto step = [&](auto act) {
@@ -144,22 +133,22 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::make(const std::string& ad
   step([&] { impl->acceptor.listen(asio::socket_base::max_listen_connections, error); });
   if (error)
     return Error(Code::kBadInput,
-                 "cannot listen for --metrics at " + address + ": " + error.message());
+                 "cannot listen for " + place.option + " at " + address + ": " + error.message());
   error_code ignored;
   numeric.port = impl->acceptor.local_endpoint(ignored).port();
   impl->accept();
   impl->thread = std::thread([&io = impl->io] {
-    name_thread("metrics");
+    name_thread("pages");
     io.run();
   });
-  const std::string url = "http://" + to_string(numeric) + "/metrics";
-  return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl), url));
+  const std::string url = "http://" + to_string(numeric);
+  return std::unique_ptr<PageServer>(new PageServer(std::move(impl), url));
 }
 
-MetricsServer::MetricsServer(std::unique_ptr<Impl> impl, std::string url)
+PageServer::PageServer(std::unique_ptr<Impl> impl, std::string url)
     : impl_(std::move(impl)), url_(std::move(url)) {}
 
-MetricsServer::~MetricsServer() {
+PageServer::~PageServer() {
   impl_->io.stop();
   impl_->thread.join();
 }
