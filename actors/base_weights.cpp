@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "actors/pretrained.h"
 #include "core/base/check.h"
+#include "core/base/hash.h"
 #include "core/formats/mapped_file.h"
 #include "core/formats/pretrained.h"
 
@@ -25,8 +27,13 @@ class MappedBase : public kernels::FrozenTensors {
       STARLING_TRY(place, base->place_of(fitted.weights, *spec, *tensor));
       base->places_.push_back(std::move(place));
     }
-    base->weights_ = std::make_unique<const PretrainedWeights>(std::move(fitted.weights));
-    STARLING_TRY(base->weights_->unchanged());
+    for (auto& [path, file] : base->files_) {
+      STARLING_TRY(stamp, file.mapped->stamp());
+      file.stamp = stamp;
+      file.values = base->values_of(file);
+    }
+    // What was mapped is what was read before.
+    STARLING_TRY(fitted.weights.unchanged());
     return std::shared_ptr<const MappedBase>(std::move(base));
   }
 
@@ -45,7 +52,20 @@ class MappedBase : public kernels::FrozenTensors {
     widen(at, place.dtype, {room, count});
     return room;
   }
-  Result<> intact() const override { return weights_->unchanged(); }
+  Result<> intact() const override {
+    const std::lock_guard lock(looking_);
+    for (const auto& [path, file] : files_) {
+      STARLING_TRY(now, file.mapped->stamp());
+      if (now == file.stamp) continue;
+      // Another name, mode or owner is no write, if the values are those that they were, and stay so meanwhile.
+      const bool same = now.same_but_changed(file.stamp) && values_of(file) == file.values;
+      STARLING_TRY(then, file.mapped->stamp());
+      if (!same || !(then == now))
+        return bad_input("was changed while it was in use; reading weights " + path);
+      file.stamp = now;
+    }
+    return ok();
+  }
 
  private:
   struct Place {
@@ -54,6 +74,25 @@ class MappedBase : public kernels::FrozenTensors {
     const std::uint8_t* bytes = nullptr;
     std::vector<float> vector;  // of one dimension
   };
+  struct File {
+    std::unique_ptr<const MappedFile> mapped;
+    mutable MappedFile::Stamp stamp{};  // guarded by looking_
+    Digest values{};
+  };
+
+  // A hash of the matrices that lie in a file, as they lie there.
+  Digest values_of(const File& file) const {
+    const ByteView all = file.mapped->bytes();
+    Digest digest{};
+    for (const Place& place : places_) {
+      const bool here = place.bytes != nullptr && place.bytes >= all.data() &&
+                        place.bytes < all.data() + all.size();
+      if (here)
+        digest = hash128(ByteView(place.bytes, place.elements * dtype_size(place.dtype)),
+                         mix64(digest[0], digest[1]));
+    }
+    return digest;
+  }
 
   Result<Place> place_of(const PretrainedWeights& weights, const TensorSpec& spec,
                          const PretrainedWeights::Tensor& tensor) {
@@ -63,22 +102,22 @@ class MappedBase : public kernels::FrozenTensors {
       STARLING_TRY(weights.read(tensor, 0, place.vector));
       return place;
     }
-    auto& file = files_[tensor.file->path()];
-    if (file == nullptr) {
-      STARLING_TRY(mapped, MappedFile::open(tensor.file->path()));
-      file = std::make_unique<const MappedFile>(std::move(mapped));
+    auto& mapped = files_[tensor.file->path()].mapped;
+    if (mapped == nullptr) {
+      STARLING_TRY(opened, MappedFile::open(tensor.file->path()));
+      mapped = std::make_unique<const MappedFile>(std::move(opened));
     }
     const std::uint64_t at = tensor.file->place(*tensor.entry);
     const std::uint64_t bytes = place.elements * dtype_size(place.dtype);
-    if (at + bytes > file->bytes().size())
+    if (at + bytes > mapped->bytes().size())
       return bad_input("was cut while it was read; weights " + tensor.file->path());
-    place.bytes = file->bytes().data() + at;
+    place.bytes = mapped->bytes().data() + at;
     return place;
   }
 
-  std::unique_ptr<const PretrainedWeights> weights_;
-  std::map<std::string, std::unique_ptr<const MappedFile>> files_;
+  std::map<std::string, File> files_;
   std::vector<Place> places_;
+  mutable std::mutex looking_;
 };
 
 }  // namespace
@@ -89,7 +128,7 @@ Result<> open_base(const Job& job, kernels::Model& model) {
   if (lora.base.empty())
     return bad_input("the job does not say which weights it adapts, as load_job() has it say");
   STARLING_TRY(fitted, fitted_weights(job.model, model.frozen()));
-  STARLING_TRY(digest, fitted.weights.digest(prefix_of(job.model)));
+  STARLING_TRY(digest, digest_of(fitted.weights, job.model));
   if (to_string(digest) != lora.base)
     return bad_input("the weights " + fitted.weights.path() +
                      " are not those that the job adapts: their digest is " + to_string(digest) +

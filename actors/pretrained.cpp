@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -33,7 +34,7 @@ struct Family {
   std::optional<std::uint64_t> positions_there;
   // The head, where it is no tensor of the model, and the embedding, which it has to be then.
   std::string tied_head, embedding;
-  bool (*is_no_parameter)(std::string_view name);
+  std::function<bool(std::string_view name)> is_no_parameter;
 };
 
 std::string with_prefix_gone(const Family& family, const std::string& name) {
@@ -62,10 +63,7 @@ Result<Family> family_of(const GptSpec& spec) {
                 {},
                 "lm_head.weight",
                 "wte.weight",
-                [](std::string_view name) {
-                  // The mask of each attention, which older files have.
-                  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
-                }};
+                [spec](std::string_view name) { return is_spare(spec, name); }};
   if (there) family.positions_there = there->context;
   return family;
 }
@@ -79,7 +77,7 @@ Result<Family> family_of(const LlamaSpec& spec) {
                 {},
                 spec.tied_embeddings ? "lm_head.weight" : "",
                 "embed_tokens.weight",
-                [](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }};
+                [spec](std::string_view name) { return is_spare(spec, name); }};
 }
 
 Result<Family> family_of_kind(const ModelSpec& spec) {
@@ -149,8 +147,10 @@ Result<OpenWeights> open_weights(const ModelSpec& spec, const std::vector<Tensor
   const std::string path = weights_of(spec);
   std::error_code error;
   if (!std::filesystem::exists(path, error))
-    return bad_input("no weights " + path +
-                     " here; a worker's --weights says where those of [model].from lie");
+    return bad_input(
+        "no weights " + path +
+        " here, where [model].from has them; --weights of a worker and --base of export "
+        "say where they lie");
   STARLING_TRY(family, family_of_kind(spec));
   STARLING_TRY(weights, PretrainedWeights::open(path));
   for (const TensorSpec& wanted : tensors) {
@@ -166,8 +166,7 @@ Result<OpenWeights> open_weights(const ModelSpec& spec, const std::vector<Tensor
     if (known && find(family, weights, own) != &tensor)
       return bad_input("tensor " + own + " is there twice, with and without \"" +
                        family.published_name("") + "\"; weights " + path);
-    const bool spare = own == family.tied_head || family.is_no_parameter(own);
-    if (!known && !spare)
+    if (!known && !family.is_no_parameter(own))
       return bad_input("has the tensor " + name + ", which the model of [model] has not; weights " +
                        path);
   }
@@ -268,6 +267,17 @@ Result<> check_weights(const Job& job, const kernels::Model& model) {
   if (weights_of(job.model).empty()) return ok();
   STARLING_TRY(open_weights(job.model, lora_of(job.model).on() ? model.frozen() : model.tensors()));
   return ok();
+}
+
+Result<Digest> digest_of(const PretrainedWeights& weights, const ModelSpec& spec) {
+  return std::visit(
+      [&](const auto& kind) -> Result<Digest> {
+        if constexpr (requires { kind.from; })
+          return digest_of_weights(weights, kind);
+        else
+          return Error(Code::kInternal, "a kind of model that begins with no weights of others");
+      },
+      spec);
 }
 
 std::string prefix_of(const ModelSpec& spec) {

@@ -31,6 +31,9 @@ Result<FittedWeights> fitted_weights(const ModelSpec& spec, const std::vector<Te
 // Whether the weights that the job's model begins with or adapts, if any, are there and fit. Errors: as above.
 Result<> check_weights(const Job& job, const kernels::Model& model);
 
+// What LoraSpec::base has of them.
+Result<Digest> digest_of(const PretrainedWeights& weights, const ModelSpec& spec);
+
 // What files may have before the names of the tensors of a model that begins with weights of others.
 std::string prefix_of(const ModelSpec& spec);
 

@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "core/formats/pretrained.h"
+#include "core/job/models/from_weights.h"
 
 namespace starling {
 
@@ -12,7 +13,7 @@ Result<> name_base(Job& job) {
         if constexpr (requires { spec.lora; }) {
           if (!spec.lora.on() || !spec.lora.base.empty()) return ok();
           STARLING_TRY(weights, PretrainedWeights::open(spec.from));
-          STARLING_TRY(digest, weights.digest(spec.published_name("")));
+          STARLING_TRY(digest, digest_of_weights(weights, spec));
           spec.lora.base = to_string(digest);
         }
         return ok();

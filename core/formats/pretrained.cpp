@@ -143,7 +143,8 @@ Result<> PretrainedWeights::unchanged() const {
   return ok();
 }
 
-Result<Digest> PretrainedWeights::digest(std::string_view prefix) const {
+Result<Digest> PretrainedWeights::digest(
+    std::string_view prefix, const std::function<bool(std::string_view name)>& is_spare) const {
   constexpr std::uint64_t kAtOnce = 1u << 18;
   std::map<std::string_view, const Tensor*> by_name;
   for (const auto& [name, tensor] : tensors_) {
@@ -154,7 +155,7 @@ Result<Digest> PretrainedWeights::digest(std::string_view prefix) const {
   const auto add = [&](ByteView bytes) { digest = hash128(bytes, mix64(digest[0], digest[1])); };
   std::vector<float> values;
   for (const auto& [name, tensor] : by_name) {
-    if (!is_float(tensor->entry->dtype)) continue;  // a mask, which is no parameter
+    if (is_spare(name) || !is_float(tensor->entry->dtype)) continue;
     add(as_bytes(std::span<const char>(name)));
     add(as_bytes(std::span<const std::uint64_t>(tensor->entry->shape)));
     for (std::uint64_t at = 0; at < tensor->entry->elements(); at += kAtOnce) {

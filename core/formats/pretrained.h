@@ -3,6 +3,7 @@
 // or shards.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -44,8 +45,10 @@ class PretrainedWeights {
   // Errors: kBadInput  another dtype, or a file that was changed since it was opened.
   Result<> read(const Tensor& tensor, std::uint64_t from, std::span<float> values) const;
   // A hash of names, shapes and values, as floats: the same however the tensors are cut into files and whatever their
-  // width. `prefix` counts for no name that begins with it. Reads all. Errors: as read().
-  Result<Digest> digest(std::string_view prefix) const;
+  // width. `prefix` counts for no name that begins with it, nor does a tensor that is_spare() by the name behind it. Reads
+  // all others. Errors: as read().
+  Result<Digest> digest(std::string_view prefix,
+                        const std::function<bool(std::string_view name)>& is_spare) const;
   // Errors: kBadInput  a file was changed since it was opened.
   Result<> unchanged() const;
 

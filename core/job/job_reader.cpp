@@ -257,6 +257,9 @@ Result<Job> parse(const std::string& toml, const std::string& base, const std::s
   Job job;
   std::optional<Error> failure;
   read_job(Section(root, "job", true, failure), job);
+  if (!failure && lacks_base(root))
+    failure.emplace(Code::kBadInput, kLacksBase + std::string("; [lora], line ") +
+                                         std::to_string(root.get("lora")->source().begin.line));
   read_model(Section(root, "model", true, failure), base, job);
   read_lora(Section(root, "lora", false, failure), job);
   read_optimizer(Section(root, "optimizer", true, failure), job, job.optimizer);

@@ -29,6 +29,10 @@ std::string listed(std::span<const std::string_view> names) {
 
 void read_targets(Section& s, std::span<const std::string_view> modules,
                   std::span<const std::string_view> usual, LoraSpec& lora) {
+  const std::string expected =
+      "a list of some of " + listed(modules) + ", or their ends: of all layers";
+  if (const toml::node* const node = s.node("targets"); node && !node->is_array())
+    return s.expected("targets", *node, expected);
   const toml::array* const list = s.array("targets", false, kTargetsMax);
   if (list == nullptr) {
     lora.targets.assign(usual.begin(), usual.end());
@@ -38,8 +42,7 @@ void read_targets(Section& s, std::span<const std::string_view> modules,
       const bool fits = target && std::ranges::any_of(modules, [&](std::string_view module) {
                           return module == target->get() || module.ends_with("." + target->get());
                         });
-      if (!fits)
-        return s.expected("targets", node, "some of " + listed(modules) + ", or their ends");
+      if (!fits) return s.expected("targets", node, expected);
       lora.targets.push_back(target->get());
     }
     if (lora.targets.empty()) s.wrong("targets", "targets must name a module at least");
@@ -63,11 +66,21 @@ void read_lora_of(Section& s, Spec& spec) {
                       lora.base.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!lora.base.empty() && !digest)
     return s.wrong("base", "base must be 32 hex digits, is " + shown(lora.base));
-  if (spec.from.empty())
-    return s.wrong("rank", "adapters are of weights that are there: [model].from must name them");
+  if (spec.from.empty()) return s.wrong("rank", kLacksBase);
 }
 
 }  // namespace
+
+bool lacks_base(const toml::table& root) {
+  const auto kind = root["model"]["kind"].value<std::string>();
+  const bool takes_adapters = std::ranges::any_of(all_kinds(), [&](const ModelSpec& each) {
+    return kind == kind_of(each).word &&
+           std::visit(
+               [](const auto& spec) { return TakesAdapters<std::remove_cvref_t<decltype(spec)>>; },
+               each);
+  });
+  return takes_adapters && root["lora"].is_table() && !root["model"]["from"];
+}
 
 void read_lora(Section s, Job& job) {
   if (!s.there()) return;

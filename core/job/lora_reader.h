@@ -6,6 +6,12 @@
 
 namespace starling {
 
+inline constexpr const char* kLacksBase =
+    "adapters are of weights that are there: [model].from must name them";
+// Whether a job file has [lora] and no [model].from. It is asked before the model is read, which would be missing keys that
+// weights have.
+bool lacks_base(const toml::table& root);
+
 // Into the model of the job, whose own section has been read. LoraSpec::base stays empty where the section does not have
 // it, which a coordinator's job has.
 void read_lora(job_words::Section section, Job& job);

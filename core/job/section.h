@@ -151,6 +151,8 @@ class Section {
     expected(key, *node, "one of " + words);
   }
 
+  // What is at `key`, or null; reads nothing.
+  const toml::node* node(const char* key) { return find(key, false); }
   // The array at `key`, or null; reads nothing.
   const toml::array* array(const char* key, bool required, std::size_t count_max) {
     const toml::node* node = find(key, required);

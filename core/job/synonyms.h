@@ -54,6 +54,8 @@ inline constexpr Synonym kSynonyms[] = {
     {"lora_rank", "here it is `rank` in [lora]"},
     {"lora_alpha", "here it is `alpha` in [lora]"},
     {"target_modules", "here they are `targets` in [lora]"},
+    {"lora", "adapters are a section of their own, [lora]"},
+    {"use_rslora", "adapters count alpha / rank times"},
     {"peft", "adapters are section [lora]"},
     {"adapter", "adapters are section [lora]"},
     {"gpt2", "GPT-2 is kind = \"gpt\""},

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "core/base/check.h"
@@ -216,6 +217,10 @@ Result<MicroBatchResult> Chain::run(PartSource& parameters, const Batch& batch,
             .frozen = memory.frozen};
   forward(pass, memory);
   if (gradient != nullptr) backward(pass, memory);
+  // What was read meanwhile counts only if nobody has changed it.
+  if (frozen_ != nullptr) {
+    STARLING_TRY(frozen_->intact());
+  }
   return MicroBatchResult{pass.loss, targets_in(batch), std::isfinite(pass.loss)};
 }
 
@@ -243,6 +248,14 @@ Result<MicroBatchResult> Chain::evaluate(std::span<const float> parameters, cons
 }
 
 }  // namespace
+
+Result<> adapts_some(const Parameters& parameters) {
+  if (!parameters.specs().empty()) return ok();
+  std::string targets;
+  for (const std::string& target : parameters.lora().targets)
+    targets += (targets.empty() ? "" : ", ") + target;
+  return Error(Code::kBadInput, "the model has none of the modules that are adapted: " + targets);
+}
 
 std::unique_ptr<Model> make_chain(const KernelTable& kernels, bool recompute, Input input,
                                   Parameters parameters,

@@ -10,6 +10,9 @@
 
 namespace starling::kernels {
 
+// Errors: kBadInput  there are adapters, and no module that they adapt.
+Result<> adapts_some(const Parameters& parameters);
+
 // Makes a model of layers that have declared their tensors in `parameters`.
 std::unique_ptr<Model> make_chain(const KernelTable& kernels, bool recompute, Input input,
                                   Parameters parameters,

@@ -45,6 +45,7 @@ MadeModel make(const GptSpec& spec, const KernelTable& kernels, bool recompute) 
   parameters.begin_part();
   const Norm norm = Norm::declare(parameters, "ln_f", spec.width);
   layers.push_back(std::make_unique<LanguageHead>(spec.vocabulary, norm, wte));
+  STARLING_TRY(adapts_some(parameters));
   return make_chain(kernels, recompute, spec.input(), std::move(parameters), std::move(layers));
 }
 

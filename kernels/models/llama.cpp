@@ -59,6 +59,7 @@ MadeModel make(const LlamaSpec& spec, const KernelTable& kernels, bool recompute
     table = parameters.add_table("lm_head.weight", {spec.vocabulary, spec.width},
                                  {.deviation = kLlamaDeviation}, /*uses=*/1);
   layers.push_back(std::make_unique<LanguageHead>(spec.vocabulary, norm, table));
+  STARLING_TRY(adapts_some(parameters));
   return make_chain(kernels, recompute, spec.input(), std::move(parameters), std::move(layers));
 }
 

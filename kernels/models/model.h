@@ -90,7 +90,8 @@ class Model {
 
   // Computes the same, part by part: takes every part from `parameters` and gives each use of
   // its gradient to `gradient`. `layout` is a Layout of tensors(). Default: forward_backward(),
-  // for a model whose tensors are one part. Nothing is given if there is an error. Errors: as
+  // for a model whose tensors are one part. Nothing is given if there is an error, but where values of frozen() have
+  // changed in the pass, which ends the worker. Errors: as
   // forward_backward(); kBadInput  several parts, and this was not overridden.
   virtual Result<MicroBatchResult> pass(const Layout& layout, PartSource& parameters,
                                         const Batch& batch, Workspace& workspace,

@@ -31,8 +31,9 @@ std::vector<float> base_values(const Layout& layout, const kernels::Model& model
   return values;
 }
 
-// Writes a published GPT-2: of floats or of 16 bits, with names as they are or with transformers' prefix.
-void write_base(const std::string& folder, Dtype dtype, bool prefix) {
+// Writes a published GPT-2: of floats or of 16 bits, with names as they are or with transformers' prefix. `spare`: with a
+// head that is the embedding, and masks, as older files have them.
+void write_base(const std::string& folder, Dtype dtype, bool prefix, bool spare = false) {
   const auto model = kernels::make_model(kBase, "auto").value();
   const Layout layout(model->tensors());
   const auto values = base_values(layout, *model);
@@ -48,6 +49,12 @@ void write_base(const std::string& folder, Dtype dtype, bool prefix) {
              ? as_bytes(std::span<const float>(values).subspan(at, place.spec.elements()))
              : as_bytes(
                    std::span<const std::uint16_t>(halves).subspan(at, place.spec.elements()))});
+  }
+  const std::vector<float> mask(12 * 12, 1);
+  if (spare) {
+    tensors.push_back({"h.0.attn.bias", Dtype::kF32, {1, 1, 12, 12}, as_bytes(std::span(mask))});
+    tensors.push_back(tensors.front());
+    tensors.back().name = "lm_head.weight";
   }
   std::filesystem::create_directories(folder);
   REQUIRE(write_safetensors(folder + "/model.safetensors", std::move(tensors)));
@@ -88,11 +95,12 @@ TEST_CASE(
   const DataFolder folder;
   std::vector<Passed> all;
   std::vector<std::string> bases;
-  for (const auto& [name, dtype, prefix] : {std::tuple{"plain", Dtype::kF32, false},
-                                            {"named", Dtype::kF32, true},
-                                            {"halves", Dtype::kBf16, true}}) {
+  for (const auto& [name, dtype, prefix, spare] : {std::tuple{"plain", Dtype::kF32, false, false},
+                                                   {"named", Dtype::kF32, true, false},
+                                                   {"halves", Dtype::kBf16, true, false},
+                                                   {"spare", Dtype::kF32, false, true}}) {
     const std::string path = folder.path() + "/" + name;
-    write_base(path, dtype, prefix);
+    write_base(path, dtype, prefix, spare);
     const auto read = adapting(path);
     REQUIRE_MESSAGE(read, (read ? "" : read.error().text()));
     const Job& job = read.value();
@@ -103,6 +111,7 @@ TEST_CASE(
   }
   CHECK(bases[0] == bases[1]);
   CHECK(bases[0] == bases[2]);
+  CHECK(bases[0] == bases[3]);
   for (const Passed& passed : all) {
     CHECK(passed.loss == all.front().loss);
     CHECK(kernels::same_bits(passed.gradient, all.front().gradient));
@@ -140,6 +149,40 @@ TEST_CASE(
   CHECK_FALSE(adapting(path));
 }
 
+TEST_CASE(
+    "base weights: another name, mode or file in their place changes nothing of what is mapped") {
+  namespace fs = std::filesystem;
+  const DataFolder folder;
+  const std::string path = folder.path() + "/base", file = path + "/model.safetensors";
+  write_base(path, Dtype::kF32, false);
+  const Job job = adapting(path).value();
+  const auto model = make_model(job).value();
+  REQUIRE(open_base(job, *model));
+  const Passed first = pass_with(*model).value();
+  const auto check_same = [&] {
+    const auto passed = pass_with(*model);
+    REQUIRE(passed);
+    CHECK(kernels::same_bits(passed.value().gradient, first.gradient));
+  };
+  fs::create_hard_link(file, path + "/again");
+  check_same();
+  fs::permissions(file, fs::perms::owner_read);
+  check_same();
+  write_base(folder.path() + "/other", Dtype::kBf16, true);
+  fs::rename(folder.path() + "/other/model.safetensors", file);
+  check_same();
+  // The file that is mapped has its other name alone now, and is written to with its time put back.
+  const auto written = fs::last_write_time(path + "/again");
+  fs::permissions(path + "/again", fs::perms::owner_all);
+  {
+    std::fstream out(path + "/again", std::ios::in | std::ios::out | std::ios::binary);
+    out.seekp(-5000, std::ios::end);
+    out.write("\x11\x22\x33\x3d", 4);
+  }
+  fs::last_write_time(path + "/again", written);
+  CHECK_FALSE(pass_with(*model));
+}
+
 TEST_CASE("base weights: what is adapted is said by the job, and reaches its hashes") {
   const DataFolder folder;
   const std::string path = folder.path() + "/base";
@@ -168,10 +211,9 @@ TEST_CASE("base weights: what is adapted is said by the job, and reaches its has
   CHECK(has(refused("rank = 0"), "rank must be an integer from 1 to 1024, is 0"));
   CHECK(has(refused("rank = 4\nalpha = 0"), "alpha must be a number above 0"));
   CHECK(has(refused("rank = 4\ntargets = []"), "targets must name a module at least"));
-  CHECK(
-      has(refused("rank = 4\ntargets = [\"q_proj\"]"),
-          "targets must be some of \"attn.c_attn\", \"attn.c_proj\", \"mlp.c_fc\", \"mlp.c_proj\", "
-          "or their ends, is \"q_proj\""));
+  CHECK(has(refused("rank = 4\ntargets = [\"q_proj\"]"),
+            "targets must be a list of some of \"attn.c_attn\", \"attn.c_proj\", \"mlp.c_fc\", "
+            "\"mlp.c_proj\", or their ends: of all layers, is \"q_proj\""));
   CHECK(has(refused("r = 4"), "unknown key `r`, here it is `rank` in [lora]"));
   CHECK(has(refused("rank = 4\nbase = \"what\""), "base must be 32 hex digits"));
   const auto without = parse_job(
@@ -180,7 +222,7 @@ TEST_CASE("base weights: what is adapted is said by the job, and reaches its has
       "1e-3\n[data]\n"
       "kind = \"text\"\npath = \"core\"\n",
       ".");
-  CHECK(has(without.error().text(), "[model].from must name them; [lora].rank"));
+  CHECK(has(without.error().text(), "[model].from must name them; [lora], line "));
   const auto other = parse_job(
       "[job]\nname = \"t\"\nsteps = 4\n[model]\nkind = \"synthetic\"\nparameters = 100000\n"
       "compute_ms = 1.0\n[lora]\nrank = 2\n[optimizer]\nkind = \"adamw\"\npeak_rate = 1e-3\n",

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 
-from harness import MINUTE, PATIENCE, STARLING, edited, kill_join_and_leave, main, require, with_checkpoints
+from harness import MINUTE, PATIENCE, STARLING, edited, kill_join_and_leave, main, processes_naming, require, wait_until, with_checkpoints
 
 LORA = '[lora]\nrank = 4\nalpha = 8\ntargets = ["c_attn", "c_fc"]\n'
 
@@ -92,6 +92,48 @@ def adapters_and_their_base_are_one_model(place):
             code, out, err = starling(*words)
             require(code == 2 and len(err.splitlines()) == 1 and "are not those that were adapted" in err, f"{code} {err}")
         require(not os.path.exists(place.path("none")), "a folder without a model is left")
+        of_other_kind = base_of(place, "llama" if kind == "gpt" else "gpt")
+        for words in (["generate", run.out, "--base", of_other_kind, "--prompt", "a"], ["generate", run.out, "--base", run.out, "--prompt", "a"],
+                      ["check", adapting(place, run.out, lora, kind)]):
+            code, out, err = starling(*words)
+            require(code == 2 and len(err.splitlines()) == 1 and ("modules that are adapted" in err or "has adapters of a model" in err), f"{code} {err}")
+
+
+def what_ends_a_text_goes_with_adapters(place):
+    """The base's tokens, in the folder of adapters and of the merged model."""
+    base = base_of(place)
+    with open(os.path.join(base, "generation_config.json"), "w") as file:
+        json.dump({"eos_token_id": [7, 9]}, file)
+    run = place.quiet(adapting(place, base, steps=10))
+    merged = place.path("merged")
+    code, out, err = starling("export", run.out, merged, "--merge")
+    require(code == 0, err)
+    for folder in (run.out, merged):
+        require(json.loads(content(folder, "generation_config.json"))["eos_token_id"] == [7, 9], folder)
+    require(json.loads(content(merged, "config.json"))["eos_token_id"] == 7, "config.json has another end")
+
+
+def what_peft_may_compute_otherwise_is_refused(place):
+    run = place.quiet(adapting(place, base_of(place), steps=10))
+    config = json.loads(content(run.out, "adapter_config.json"))
+    hostile = place.path("hostile")
+    shutil.copytree(run.out, hostile)
+    for change, expected in (({"use_dora": True}, "use_dora"), ({"layer_replication": [[0, 1]]}, "layer_replication"),
+                             ({"init_lora_weights": "pissa"}, "init_lora_weights"), ({"some_new_config": {"a": 1}}, "some_new_config"),
+                             ({"modules_to_save": ["wte"]}, "modules_to_save"), ({"rank_pattern": {"c_fc": 2}}, "rank_pattern"),
+                             ({"target_modules": ["nope"]}, "none of the modules that are adapted: nope"), ({"r": 2}, "does not fit"),
+                             ({"target_modules": "all-linear"}, "target_modules"), ({"base_model_name_or_path": "meta\nllama/L"}, "--base says")):
+        with open(os.path.join(hostile, "adapter_config.json"), "w") as file:
+            json.dump(config | change, file)
+        code, out, err = starling("generate", hostile, "--prompt", "a")
+        require(code == 2 and len(err.splitlines()) == 1 and expected in err, f"{change}: {code} {err}")
+    with open(os.path.join(hostile, "adapter_config.json"), "w") as file:
+        json.dump(config | {"peft_version": "0.21.2", "megatron_core": "megatron.core", "qalora_group_size": 16, "loftq_config": {},
+                            "exclude_modules": None, "use_bdlora": None}, file)
+    require(text_of(hostile) == text_of(run.out), "peft's own members change the text")
+    os.remove(os.path.join(hostile, "adapter_model.safetensors"))
+    code, out, err = starling("generate", hostile, "--prompt", "a")
+    require(code == 2 and len(err.splitlines()) == 1, f"{code} {err}")
 
 
 def checkpoints_are_of_one_base(place):
@@ -104,6 +146,12 @@ def checkpoints_are_of_one_base(place):
     part = place.run(job(60), "--workers", 2)
     part.wait_for_step(45)
     part.kill_everything()
+    wait_until(lambda: not processes_naming(part.out), "the guards of the killed workers end")
+    code, said, err = starling("check", adapting(place, base, '[lora]\nrank = 2\n', "llama", steps=60, more="", precision="bf16"))
+    require(code == 0 and "of memory once for all workers of a machine" in said, f"{code} {said} {err}")
+    changed = with_checkpoints(adapting(place, base, '[lora]\nrank = 2\n', "llama", steps=60, precision="bf16"), folder, 20)
+    code, said, err = starling("check", changed)
+    require(code == 0 and "of step 40, of another job: [lora]" in said, f"{code} {said} {err}")
     out = place.path("exported")
     code, said, err = starling("export", folder, out)
     require(code == 0 and f"{out}/adapter_model.safetensors" in said, f"{code} {said} {err}")
@@ -125,6 +173,11 @@ def checkpoints_are_of_one_base(place):
 
 def other_weights_are_refused(place):
     base, other = base_of(place), base_of(place, seed=2)
+    for job, expected in ((edited(place, adapting(place, base), (r'from = ".*"\n', "")), "[model].from must name them; [lora]"),
+                          (adapting(place, base, '[lora]\nrank = 2\ntargets = "all-linear"\n'), "a list of some of"),
+                          (adapting(place, base, '[lora]\nrank = 2\nbase = "' + 32 * "0" + '"\n'), "are not those that the job adapts")):
+        code, out, err = starling("check", job)
+        require(code == 2 and len(err.splitlines()) == 1 and expected in err, f"{code} {err}")
     run = place.run(adapting(place, base, steps=100000), "--workers", 1)
     run.wait_for_step(5)
     code, out, err = starling("worker", "--join", run.out, "--weights", other, "--save", "none")
@@ -138,4 +191,5 @@ def other_weights_are_refused(place):
             f"{run.process.returncode} {run.text()[-2000:]}")
 
 
-main(adapters_have_the_same_bits_in_any_group, adapters_and_their_base_are_one_model, checkpoints_are_of_one_base, other_weights_are_refused)
+main(adapters_have_the_same_bits_in_any_group, adapters_and_their_base_are_one_model, what_ends_a_text_goes_with_adapters,
+     what_peft_may_compute_otherwise_is_refused, checkpoints_are_of_one_base, other_weights_are_refused)

@@ -41,7 +41,7 @@ class Server:
         self.process = subprocess.Popen([STARLING, "generate", model, "--serve", "0", *map(str, words)], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
-        at = re.fullmatch(r"completions of (\S+) are at http://127\.0\.0\.1:(\d+)/v1/completions; Ctrl-C ends it\n", line)
+        at = re.fullmatch(r"completions of (\S+) are at http://127\.0\.0\.1:(\d+)/v1/completions(, chats at /v1/chat/completions)?; Ctrl-C ends it\n", line)
         require(at, line + (self.process.stderr.read() if not line else ""))
         self.name, self.port = at[1], int(at[2])
 
@@ -133,6 +133,8 @@ def chats_are_answered(place):
         require(choice["message"] == {"role": "assistant", "content": answer[:-1], "refusal": None}, f"{one} {answer!r}")
         require(one["object"] == "chat.completion" and one["id"].startswith("chatcmpl-"), str(one))
         require(chat(**(asked | {"max_tokens": None, "max_completion_tokens": 30}))["choices"] == one["choices"], "max_completion_tokens")
+        parts = [{"type": "text", "text": "what "}, {"type": "text", "text": "is 7?"}]
+        require(chat(**(asked | {"messages": [{"role": "user", "content": parts}]}))["choices"] == one["choices"], "texts in parts")
         system = {"role": "system", "content": "be brief"}
         require(chat(**(asked | {"messages": [system, *asked["messages"]]}))["choices"][0]["message"]["content"] == told[:-1], told)
         # Without a number it answers until it has said its end, or the context is full.
@@ -150,7 +152,7 @@ def chats_are_answered(place):
                                ('the role "tool"', {"messages": [{"role": "tool", "content": "a"}]}),
                                ('the member "prompt"', {"prompt": "a"}), ('the member "echo"', {"echo": True}),
                                ("tools is", {"tools": [{"type": "function"}]}), ("response_format is", {"response_format": {"type": "json_object"}}),
-                               ("that is no text", {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]})):
+                               ("that is no text", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]})):
             status, text = server.ask(body if "messages" in body or not body else body | {"messages": asked["messages"]},
                                       path="/v1/chat/completions")
             require(status == 400 and expected in json.loads(text)["error"]["message"], f"{body}: {status} {text}")

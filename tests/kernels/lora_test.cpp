@@ -34,6 +34,7 @@ class FrozenInMemory : public FrozenTensors {
   const float* read(std::size_t tensor, std::uint64_t from, std::size_t count,
                     float* room) const override {
     REQUIRE(from + count <= tensors_[tensor].size());
+    if (changes_after > 0 && --changes_after == 0) changed = true;
     const float* const there = tensors_[tensor].data() + from;
     if (!copies_ || !is_matrix_[tensor]) return there;
     std::copy_n(there, count, room);
@@ -42,7 +43,8 @@ class FrozenInMemory : public FrozenTensors {
   Result<> intact() const override {
     return changed ? Result<>(bad_input("was changed")) : Result<>(ok());
   }
-  bool changed = false;
+  mutable bool changed = false;
+  mutable int changes_after = 0;  // reads; 0: never
 
  private:
   const bool copies_;
@@ -251,6 +253,26 @@ TEST_CASE("lora: without the weights, or with changed ones, there is no pass") {
   REQUIRE_FALSE(refused);
   CHECK(refused.error().text() == "was changed");
   CHECK_FALSE(pair.adapted->evaluate(pair.adapters, batch, *workspace));
+}
+
+TEST_CASE("lora: what is computed while the weights change is no result") {
+  const ModelSpec spec = adapted_specs().front();
+  const Batch batch = batch_of(spec, 2);
+  for (const int reads : {1, 30}) {
+    Pair pair(spec);
+    std::vector<float> gradient(pair.adapters.size());
+    const auto workspace = pair.adapted->make_workspace(2);
+    pair.frozen->changes_after = reads;
+    CHECK_FALSE(pair.adapted->forward_backward(pair.adapters, batch, *workspace, gradient));
+  }
+}
+
+TEST_CASE("lora: a model without any of the modules that are adapted is none") {
+  LlamaSpec spec{.layers = 1, .heads = 2, .key_value_heads = 1, .head_width = 4, .width = 8};
+  spec.lora = lora_for({"c_attn"});
+  const auto made = make_model(spec, "auto");
+  REQUIRE_FALSE(made);
+  CHECK(made.error().text() == "the model has none of the modules that are adapted: c_attn");
 }
 
 }  // namespace starling::kernels

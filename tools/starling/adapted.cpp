@@ -18,33 +18,45 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string name_in_file(const ModelSpec& spec, const TensorSpec& tensor) {
+  return kAdapterPrefix + actors::prefix_of(spec) + tensor.name;
+}
+
 std::string place_of(const std::string& folder) {
   return (fs::path(folder) / kAdapterFile).string();
 }
 
-// The adapters of a file, flat in the layout. Errors: a tensor is missing, has another shape, or is one too many.
-Result<std::vector<float>> read_adapters(const SafetensorsFile& file, const ModelSpec& spec,
-                                         const Layout& layout) {
-  std::vector<float> adapters(layout.elements());
+// Whether a file has the adapters of a model, and nothing else. Errors: a tensor is missing, has another shape, or is one
+// too many.
+Result<> check_adapters(const SafetensorsFile& file, const ModelSpec& spec,
+                        const std::vector<TensorSpec>& tensors) {
   std::set<std::string> names;
-  const std::string prefix = kAdapterPrefix + actors::prefix_of(spec);
-  for (const TensorPlace& place : layout.tensors()) {
-    const std::string name = prefix + place.spec.name;
+  for (const TensorSpec& tensor : tensors) {
+    const std::string name = name_in_file(spec, tensor);
     const SafetensorsEntry* const entry = file.find(name);
     if (entry == nullptr)
       return bad_input("has no tensor " + name + ", which its config says to be there; " +
                        file.path());
-    if (entry->shape != place.spec.shape)
+    if (entry->shape != tensor.shape)
       return bad_input("tensor " + name + " does not fit its base and rank; " + file.path());
-    STARLING_TRY(file.floats(*entry, 0,
-                             std::span(adapters).subspan(std::size_t{place.first_block} * kBlock,
-                                                         place.spec.elements())));
     names.insert(name);
   }
   for (const SafetensorsEntry& entry : file.tensors())
     if (!names.contains(entry.name))
-      return bad_input("has the tensor " + entry.name + ", which its config does not name; " +
-                       file.path());
+      return bad_input("has the tensor " + entry.name +
+                       ", which is of no module that is adapted here; " + file.path());
+  return ok();
+}
+
+// These, flat in the layout.
+Result<std::vector<float>> read_adapters(const SafetensorsFile& file, const ModelSpec& spec,
+                                         const Layout& layout) {
+  std::vector<float> adapters(layout.elements());
+  for (const TensorPlace& place : layout.tensors()) {
+    STARLING_TRY(file.floats(*file.find(name_in_file(spec, place.spec)), 0,
+                             std::span(adapters).subspan(std::size_t{place.first_block} * kBlock,
+                                                         place.spec.elements())));
+  }
   return adapters;
 }
 
@@ -61,7 +73,7 @@ Result<WholeModel> merge(const ModelSpec& spec, const Layout& layout,
   // Before memory is taken for what may be no such model.
   STARLING_TRY(fitted, actors::fitted_weights(whole.spec, model->tensors()));
   if (const std::string& expected = lora_of(spec).base; !expected.empty()) {
-    STARLING_TRY(digest, fitted.weights.digest(actors::prefix_of(spec)));
+    STARLING_TRY(digest, actors::digest_of(fitted.weights, spec));
     if (to_string(digest) != expected)
       return bad_input("the weights " + fitted.weights.path() +
                        " are not those that were adapted: their digest is " + to_string(digest) +
@@ -79,8 +91,8 @@ Result<std::string> base_of_adapter(const std::string& folder, const std::string
   const std::string& place = base.empty() ? config.base : base;
   std::error_code error;
   if (!place.empty() && fs::exists(place, error)) return place;
-  return bad_input("the weights that are adapted are not at \"" + place +
-                   "\", and nothing is downloaded here; --base says where they are; " + folder);
+  return bad_input("the weights that are adapted are not at " + shown_json(place) +
+                   ", and nothing is downloaded here; --base says where they are; " + folder);
 }
 
 Result<WholeModel> read_adapted(const std::string& folder, const std::string& base,
@@ -102,6 +114,9 @@ Result<WholeModel> read_adapted(const std::string& folder, const std::string& ba
   job.model = spec.value();
   job.isa = isa;
   STARLING_TRY(model, actors::make_model(job));
+  // Before memory is taken for what may be no such model.
+  STARLING_TRY(actors::check_weights(job, *model));
+  STARLING_TRY(check_adapters(file, spec.value(), model->tensors()));
   const Layout layout(model->tensors());
   STARLING_TRY(adapters, read_adapters(file, spec.value(), layout));
   return merge(spec.value(), layout, adapters, isa);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <new>
 
+#include "actors/base_weights.h"
 #include "actors/make_model.h"
 #include "actors/pretrained.h"
 #include "actors/tokenizers.h"
@@ -18,6 +19,7 @@
 #include "core/formats/checkpoint.h"
 #include "core/formats/job_file.h"
 #include "core/job/job.h"
+#include "core/job/models/adapter_config.h"
 #include "core/job/script_words.h"
 #include "kernels/device/device.h"
 #include "tools/starling/adapted.h"
@@ -76,18 +78,58 @@ std::string memory_of_pass(const Job& job, const kernels::Model& model) {
   }
 }
 
-void say_adapters(const Job& job, const kernels::Model& model, std::uint64_t parameters) {
+// Says what adapters are of, whose weights are those of the job.
+Result<> say_adapters(const Job& job, kernels::Model& model, std::uint64_t parameters) {
   const LoraSpec lora = lora_of(job.model);
-  if (!lora.on()) return;
-  std::uint64_t frozen = 0;
-  for (const TensorSpec& tensor : model.frozen()) frozen += tensor.elements();
+  if (!lora.on()) return ok();
+  STARLING_TRY(actors::open_base(job, model));
+  STARLING_TRY(base, actors::fitted_weights(job.model, model.frozen()));
+  std::uint64_t frozen = 0, bytes = 0;
+  for (const auto& [spec, tensor] : base.tensors) {
+    frozen += spec->elements();
+    bytes += tensor->entry->bytes;
+  }
   std::string targets;
   for (const std::string& target : lora.targets) targets += (targets.empty() ? "" : ", ") + target;
   std::printf(
-      "adapters: rank %u, alpha %g, of %s: %llu parameters are trained, %llu stay as they are, in "
-      "memory once for all workers of a machine\n",
+      "adapters: rank %u, alpha %g, of %s: %llu parameters are trained, %llu stay as they are, %s "
+      "of memory once for all workers of a machine\n",
       lora.rank, lora.alpha, targets.c_str(), static_cast<unsigned long long>(parameters),
-      static_cast<unsigned long long>(frozen));
+      static_cast<unsigned long long>(frozen), memory_text(bytes).c_str());
+  return ok();
+}
+
+// "the newest of step 60", and whether the job can go on from it.
+Result<std::string> newest_of(const Job& job) {
+  const auto storage = open_storage(job.checkpoint.dir);
+  STARLING_TRY(versions, list_checkpoints(*storage));
+  if (versions.empty()) return std::string("none yet");
+  std::string newest = "the newest of step " + std::to_string(versions.back());
+  const auto manifest = read_manifest(*storage, versions.back());
+  if (!manifest) return newest + ", which cannot be used";
+  if (may_go_on_from(job, manifest.value().state_hash)) return newest;
+  newest += ", of another job";
+  const auto was = parse_job(manifest.value().job, "/");
+  if (was)
+    if (const auto apart = state_differences(was.value(), job); !apart.empty())
+      newest += ": " + apart.front();
+  return newest;
+}
+
+// Of a folder that peft has written.
+int check_adapter(const std::string& folder) {
+  const auto config = read_adapter_config(folder);
+  if (!config) return fail(config.error());
+  const auto file = SafetensorsFile::open((std::filesystem::path(folder) / kAdapterFile).string());
+  if (!file) return fail(file.error());
+  std::uint64_t parameters = 0;
+  for (const SafetensorsEntry& tensor : file.value().tensors()) parameters += tensor.elements();
+  const LoraSpec& lora = config.value().lora;
+  std::printf(
+      "%s: adapters of rank %u and alpha %g, %zu tensors, %llu parameters, of the weights %s\n",
+      folder.c_str(), lora.rank, lora.alpha, file.value().tensors().size(),
+      static_cast<unsigned long long>(parameters), shown_json(config.value().base).c_str());
+  return 0;
 }
 
 int check_job(const std::string& file) {
@@ -111,7 +153,8 @@ int check_job(const std::string& file) {
       static_cast<unsigned long long>(parameters), static_cast<unsigned long long>(samples),
       passes(job.value(), samples),
       job.value().isa == "cuda" ? "cuda" : model.value()->isa().c_str());
-  say_adapters(job.value(), *model.value(), parameters);
+  if (auto said = say_adapters(job.value(), *model.value(), parameters); !said)
+    return fail(said.error());
   // The job may be for other machines.
   if (const auto device = kernels::open_device(job.value().isa); !device)
     std::printf("warning: %s: no worker can begin here\n", device.error().text().c_str());
@@ -134,13 +177,10 @@ int check_job(const std::string& file) {
               there ? memory_text(there).c_str() : "");
   if (!job.value().checkpoint.on()) return 0;
   const std::string& dir = job.value().checkpoint.dir;
-  const auto versions = list_checkpoints(*open_storage(dir));
-  if (!versions) return fail(versions.error());
-  const std::string newest = versions.value().empty()
-                                 ? "none yet"
-                                 : "the newest of step " + std::to_string(versions.value().back());
+  const auto newest = newest_of(job.value());
+  if (!newest) return fail(newest.error());
   std::printf("checkpoints: %s in %s, %s\n", how_often(job.value().checkpoint).c_str(), dir.c_str(),
-              newest.c_str());
+              newest.value().c_str());
   return 0;
 }
 
@@ -155,6 +195,7 @@ int check(const CheckCommand& given) {
       command.file = model;
   }
   const bool trained = is_trained_model(command.file);
+  if (!trained && is_adapter(given.file)) return check_adapter(given.file);
   if (!trained && ends_with(command.file, ".safetensors")) return check_reference(command);
   if (command.isa != "auto" || command.precision != Precision::kFp32)
     return fail(Error(Code::kBadInput,

@@ -63,12 +63,29 @@ Result<> only(const std::string& key, const Json& value, const Json& idle) {
   return wrong(key, value, shown(idle) + ", as nothing else is done here");
 }
 
+// Makes one text of a content that is a list of texts; any other content stays, and is refused later.
+void join_texts(Json& message) {
+  if (!message.is_object() || !message.contains("content") || !message["content"].is_array())
+    return;
+  std::string text;
+  for (const Json& part : message["content"]) {
+    const bool is_text = part.is_object() && part.size() == 2 &&
+                         part.value("type", Json()) == "text" && part.contains("text") &&
+                         part["text"].is_string();
+    if (!is_text) return;
+    text += part["text"].get_ref<const std::string&>();
+  }
+  message["content"] = text;
+}
+
 Result<> take(Completions kind, const std::string& key, const Json& value, const std::string& name,
               CompletionRequest& request) {
   SamplingRule& rule = request.writing.rule;
   const bool chat = kind == Completions::kChat;
   if (key == "messages" && chat) {
     request.messages = value;
+    if (value.is_array())
+      for (Json& message : request.messages) join_texts(message);
     return ok();
   }
   if (key == "max_completion_tokens" && chat)
@@ -122,6 +139,10 @@ Result<CompletionRequest> parse_completion(Completions kind, std::string_view te
     if (value.is_null()) continue;
     STARLING_TRY(take(kind, key, value, name, request));
   }
+  const auto number_of = [&](const char* key) { return json.contains(key) ? json[key] : Json(); };
+  const Json most = number_of("max_tokens"), newer = number_of("max_completion_tokens");
+  if (!most.is_null() && !newer.is_null() && most != newer)
+    return bad_input("max_tokens and max_completion_tokens are two numbers, expected one of them");
   if (kind == Completions::kChat && request.messages.is_null())
     return bad_input(
         "messages is missing, expected [{\"role\": \"user\", \"content\": \"..\"}, ..]");

@@ -53,6 +53,14 @@ Result<Found> find(const std::string& path) {
     std::fprintf(stderr, "starling: the checkpoint of step %llu cannot be used: %s\n",
                  static_cast<unsigned long long>(*version), manifest.error().text().c_str());
   }
+  // The folder of a run: its job says where they are.
+  const std::string run = (fs::path(path) / "job.toml").string();
+  std::error_code error;
+  if (fs::is_regular_file(run, error)) {
+    const auto job = read_job(run);
+    if (job && job.value().checkpoint.on() && job.value().checkpoint.dir != path)
+      return find(job.value().checkpoint.dir);
+  }
   return Error(Code::kBadInput,
                "no checkpoint that can be read here, expected folders like step-000000040 with a "
                "manifest.json; " +

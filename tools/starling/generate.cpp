@@ -44,7 +44,7 @@ nlohmann::json chat_of(const GenerateCommand& command) {
     if (!content.empty()) messages.push_back({{"role", role}, {"content", content}});
   };
   add("system", command.system);
-  add("user", command.message);
+  add("user", *command.message);
   return messages;
 }
 
@@ -59,20 +59,23 @@ Result<int> serve(const GenerateCommand& command, TextWriter& writer) {
   if (model.filename().empty()) model = model.parent_path();
   const std::string name = model.string();
   STARLING_TRY(server, CompletionServer::make(*command.serve, name, rule_of(command, 1), writer));
-  std::printf("completions of %s are at %s; Ctrl-C ends it\n", name.c_str(), server->url().c_str());
+  std::printf("completions of %s are at %s%s; Ctrl-C ends it\n", name.c_str(),
+              server->url().c_str(), writer.knows_chats() ? ", chats at /v1/chat/completions" : "");
   std::fflush(stdout);
   return 128 + server->run([] { return pending_signal(); });
 }
 
 Result<int> run(const GenerateCommand& command) {
-  if (command.message.empty() && !command.system.empty())
+  if (!command.message && !command.system.empty())
     return bad_input("--system stands before a --message, and there is none");
+  if (command.message && command.message->empty())
+    return bad_input("--message is empty, expected what a user says");
   STARLING_TRY(prompt, prompt_of(command));
   STARLING_TRY(writer,
                TextWriter::open({command.model, command.base, command.tokenizer, command.chat},
                                 command.isa));
-  STARLING_TRY(begun, command.message.empty() ? writer->begin(prompt)
-                                              : writer->begin_chat(chat_of(command)));
+  STARLING_TRY(begun,
+               !command.message ? writer->begin(prompt) : writer->begin_chat(chat_of(command)));
   block_ending_signals();
   if (command.serve) return serve(command, *writer);
   const auto started = std::chrono::steady_clock::now();

@@ -18,10 +18,10 @@ struct GenerateCommand {
   std::string
       tokenizer;  // empty: that of the model's folder; bytes, if there is none and the vocabulary is 256
   std::string prompt;
-  std::string prompt_file;  // its text is the prompt; "-": standard input
-  std::string message;      // a user's, in a chat, which the model answers; empty: none
-  std::string system;       // before it
-  std::string chat;         // the form of chats; empty: as the model says
+  std::string prompt_file;             // its text is the prompt; "-": standard input
+  std::optional<std::string> message;  // a user's, in a chat, which the model answers
+  std::string system;                  // before it
+  std::string chat;                    // the form of chats; empty: as the model says
   std::uint32_t tokens = 200;
   std::uint32_t samples = 1;
   std::optional<double> temperature;   // none: 0.8, and 1 for requests, as OpenAI has it

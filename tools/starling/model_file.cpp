@@ -13,6 +13,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "core/base/data_files.h"
@@ -20,6 +21,7 @@
 #include "core/formats/safetensors.h"
 #include "core/formats/synced_file.h"
 #include "core/job/models/adapter_config.h"
+#include "core/job/models/published_config.h"
 #include "core/text/tokenizer_file.h"
 #include "core/text/tokenizer_place.h"
 #include "core/text/tokens_note.h"
@@ -32,12 +34,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The token that ends a document of the job's data: as their note says, else GPT-2's where it has its vocabulary.
+// Those that end what the weights write with which the job began; empty: it began with none, or they name none.
+std::set<std::uint32_t> ends_of_weights(const Job& job) {
+  const std::string from = weights_of(job.model);
+  return from.empty() ? std::set<std::uint32_t>() : end_tokens_of(from);
+}
+
+// The token that ends a document of the job's data: as their note says, else that of the weights that it began with,
+// else GPT-2's where it has its vocabulary.
 std::optional<std::uint32_t> end_of_document(const Job& job) {
   constexpr std::uint32_t kGpt2Vocabulary = 50257, kGpt2End = 50256;
   if (job.data.kind == DataKind::kTokens)
     for (const std::string& place : places_of_tokens(job.data.path))
       if (const auto note = TokensNote::read(place)) return note->end;
+  if (const auto ends = ends_of_weights(job); !ends.empty()) return *ends.begin();
   const auto* const gpt = std::get_if<GptSpec>(&job.model);
   if (gpt != nullptr && gpt->vocabulary >= kGpt2Vocabulary) return kGpt2End;
   return std::nullopt;
@@ -100,11 +110,23 @@ Result<std::string> copy_tokenizer(const Job& job, const fs::path& folder) {
   return std::string();
 }
 
+// Writes the tokens that end a text, of a model that began with weights which name some: these, and that of its data.
+Result<> write_ends(const Job& job, const fs::path& folder) {
+  auto ends = ends_of_weights(job);
+  if (ends.empty()) return ok();
+  if (const auto end = end_of_document(job)) ends.insert(*end);
+  const nlohmann::ordered_json settings{{"eos_token_id", ends.size() == 1
+                                                             ? nlohmann::ordered_json(*ends.begin())
+                                                             : nlohmann::ordered_json(ends)}};
+  return write_text((folder / "generation_config.json").string(), settings.dump(2) + "\n");
+}
+
 // Writes config.json and the tokenizer beside a model that transformers has, too. Returns as copy_tokenizer().
 Result<std::string> write_beside(const Job& job, const fs::path& folder) {
   const auto config = config_of(job);
   if (!config) return std::string();
   STARLING_TRY(write_text((folder / config->name).string(), config->text));
+  STARLING_TRY(write_ends(job, folder));
   return copy_tokenizer(job, folder);
 }
 

@@ -79,7 +79,8 @@ class Language {
         tokens.push_back(tokenizer_->find(stretch.text).value());
         continue;
       }
-      STARLING_TRY(encoder.encode(stretch.text, tokens));
+      if (auto encoded = encoder.encode(stretch.text, tokens); !encoded)
+        return std::move(encoded).error().in("a message, with its role before it");
     }
     return tokens;
   }
@@ -139,31 +140,6 @@ class Language {
   const ChatForm* chat_ = nullptr;  // none: no form is known
 };
 
-// The tokens that end what a published model writes, as transformers takes them: those of generation_config.json, or
-// of its config.json.
-std::set<std::uint32_t> ends_of(const PublishedConfig& config, const std::string& path) {
-  constexpr std::uint64_t kBytesMax = 1u << 20;
-  std::set<std::uint32_t> ends;
-  const auto take = [&](const nlohmann::json* said) {
-    if (said == nullptr) return;
-    for (const auto& end : said->is_array() ? *said : nlohmann::json::array({*said}))
-      if (end.is_number_unsigned() && end.get<std::uint64_t>() < kTokensMax)
-        ends.insert(end.get<std::uint32_t>());
-  };
-  std::error_code error;
-  const std::string folder =
-      fs::is_directory(path, error) ? path : fs::path(path).parent_path().string();
-  const std::string beside = (folder.empty() ? "." : folder) + "/generation_config.json";
-  if (is_file(beside, "settings") && fs::file_size(beside, error) <= kBytesMax) {
-    std::ifstream file(beside, std::ios::binary);
-    if (const auto settings =
-            PublishedConfig::parse(std::string{std::istreambuf_iterator<char>(file), {}}))
-      take(settings.value().member("eos_token_id"));
-  }
-  if (ends.empty()) take(config.member("eos_token_id"));
-  return ends;
-}
-
 // A model whose weights are in memory.
 struct Loaded {
   ModelSpec spec;
@@ -176,10 +152,11 @@ struct Loaded {
 // Of adapters and their base, which lies at `base`.
 Result<Loaded> load_adapted(const std::string& folder, const std::string& base,
                             const std::string& isa) {
-  STARLING_TRY(config, PublishedConfig::read(base));
   STARLING_TRY(whole, read_adapted(folder, base, isa));
+  auto ends = end_tokens_of(base);
+  ends.merge(end_tokens_of(folder));
   return Loaded{.spec = whole.spec,
-                .ends = ends_of(config, base),
+                .ends = std::move(ends),
                 .input = *input_of(whole.spec),
                 .layout = std::move(whole.layout),
                 .parameters = std::move(whole.parameters)};
@@ -198,7 +175,7 @@ Result<Loaded> load(const std::string& path, const std::string& isa) {
   if (!spec) return std::move(spec).error().in("the config.json of " + path);
   loaded.spec = std::move(spec).value();
   loaded.input = *input_of(loaded.spec);
-  loaded.ends = ends_of(config, path);
+  loaded.ends = end_tokens_of(path);
   Job job;
   job.model = loaded.spec;
   job.isa = isa;
@@ -238,6 +215,7 @@ class ModelWriter : public TextWriter {
     STARLING_TRY(check_tokens(begun));
     return begun;
   }
+  bool knows_chats() const override { return language_.message_end().has_value(); }
   std::uint32_t context() const override { return decoder_->context(); }
 
   Result<Written> write(const std::vector<std::uint32_t>& begun, const Writing& writing,
@@ -306,7 +284,7 @@ Result<std::unique_ptr<TextWriter>> TextWriter::open(const WriterPlaces& places,
     STARLING_TRY(there, base_of_adapter(model, base));
     place = there;
   }
-  STARLING_TRY(loaded, place == model ? load(model, isa) : load_adapted(model, place, isa));
+  STARLING_TRY(loaded, is_adapter(model) ? load_adapted(model, place, isa) : load(model, isa));
   std::error_code error;
   std::string folder =
       fs::is_directory(place, error) ? place : fs::path(place).parent_path().string();

@@ -57,6 +57,7 @@ class TextWriter {
   // The tokens of a chat up to the head of an answer, in which marks that a content has are text. Errors: kBadInput
   // no form of chats is known, or as chat_stretches() and begin() have them.
   virtual Result<std::vector<std::uint32_t>> begin_chat(const nlohmann::json& messages) const = 0;
+  virtual bool knows_chats() const = 0;       // whether begin_chat() has a form
   virtual std::uint32_t context() const = 0;  // tokens that the model looks at
   // Writes behind a text of at least one token. `show` is called for each token with what may be shown by now, maybe
   // nothing, and says whether to go on. Errors: kBadInput  the model gives no number for any token.

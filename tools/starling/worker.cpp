@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <optional>
 #include <thread>
+#include <tuple>
 
 #include "actors/gateway/seats.h"
 #include "actors/guard/guard.h"
@@ -220,6 +221,30 @@ int say_last_word(actors::SharedLife& shared, int status, const std::string& rea
   return status;
 }
 
+// What a handler of SIGBUS says, and whom: made before, as it may call nothing that allocates.
+struct CutWeights {
+  actors::SharedLife* shared = nullptr;
+  std::string line, reason;
+};
+CutWeights cut_weights;  // a handler is given nothing
+
+// Reading a file behind the place where another process has cut it raises SIGBUS.
+void end_where_weights_are_cut(actors::SharedLife& shared, const std::string& weights) {
+  cut_weights.reason = "the weights were cut while they were in use; reading " + weights;
+  cut_weights.line = "starling: " + cut_weights.reason + "\n";
+  cut_weights.shared = &shared;
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    cut_weights.reason.copy(cut_weights.shared->reason.data(),
+                            cut_weights.shared->reason.size() - 1);
+    cut_weights.shared->exit_code = static_cast<std::uint8_t>(exit_code(Code::kBadInput));
+    // Where nobody reads the line, the guard has the reason.
+    std::ignore = ::write(STDERR_FILENO, cut_weights.line.data(), cut_weights.line.size());
+    ::_exit(exit_code(Code::kBadInput));
+  };
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
 // Runs in the child process of the guard.
 int work(const Life& begun, ServiceManager& manager, actors::SharedLife& shared) {
   std::optional<AliveMeanwhile> alive(std::in_place, manager);
@@ -257,6 +282,7 @@ int work(const Life& begun, ServiceManager& manager, actors::SharedLife& shared)
   if (!transport) return say_last_word(shared, fail(transport.error()), transport.error().text());
   auto setup = actors::set_up(job, {life.options.threads, child_lost, device});
   if (!setup) return say_last_word(shared, fail(setup.error()), setup.error().text());
+  if (lora_of(job.model).on()) end_where_weights_are_cut(shared, weights_of(job.model));
   if (transport.value().library) stuck->watch(setup.value()->device);
   std::vector<actors::StepTimes> times;  // outlives the worker's actor
   actors::LatestStep latest;             // too

@@ -1,15 +1,15 @@
 #include "core/job/models/adapter_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <utility>
+#include <string_view>
 #include <variant>
 
 #include "core/base/file_system.h"
-#include "core/job/models/published_config.h"
 
 namespace starling {
 namespace {
@@ -19,23 +19,43 @@ using Object = nlohmann::ordered_json;
 
 constexpr std::uint64_t kAdapterConfigMax = 1u << 20;
 
-// What peft computes otherwise, and what it has where it does not.
-const std::pair<const char*, nlohmann::json> kUsual[] = {
-    {"peft_type", "LORA"},
-    {"bias", "none"},
-    {"use_rslora", false},
-    {"use_dora", false},
-    {"lora_bias", false},
-    {"rank_pattern", nlohmann::json::object()},
-    {"alpha_pattern", nlohmann::json::object()}};
+// Members that reach no number of an adapter that is there, or are read below.
+constexpr std::string_view kFree[] = {"peft_type",
+                                      "task_type",
+                                      "auto_mapping",
+                                      "peft_version",
+                                      "base_model_name_or_path",
+                                      "revision",
+                                      "inference_mode",
+                                      "r",
+                                      "lora_alpha",
+                                      "lora_dropout",
+                                      "target_modules",
+                                      "fan_in_fan_out",
+                                      "bias",
+                                      "init_lora_weights",
+                                      "layers_pattern",
+                                      "megatron_core",
+                                      "qalora_group_size"};
+
+// Whether a member asks for nothing. Of those that are not known here, also of later versions of peft, one that does may
+// compute otherwise.
+bool is_idle(const nlohmann::json& value) {
+  return value.is_null() || value == false ||
+         ((value.is_array() || value.is_object()) && value.empty());
+}
 
 Result<AdapterConfig> adapter_of(const PublishedConfig& config) {
-  for (const auto& [key, value] : kUsual) {
-    STARLING_TRY(config.usual(key, value));
-  }
-  const auto* const whole = config.member("modules_to_save");
-  if (whole != nullptr && !whole->empty())
-    return bad_input("its modules_to_save are " + shown_json(*whole) + ", expected none");
+  STARLING_TRY(config.usual("peft_type", "LORA"));
+  STARLING_TRY(config.usual("bias", "none"));
+  // Other first values are made from the weights, which they change.
+  const auto* const first = config.member("init_lora_weights");
+  if (first != nullptr && !first->is_boolean() && *first != "gaussian")
+    return bad_input("its init_lora_weights is " + shown_json(*first) + ", expected true or false");
+  for (const auto& [key, value] : config.members().items())
+    if (std::ranges::find(kFree, key) == std::end(kFree) && !is_idle(value))
+      return bad_input("its " + shown_json(key) + " is " + shown_json(value) +
+                       ", with which peft may compute otherwise than adapters do here");
   AdapterConfig made{.lora = {.rank = 8, .alpha = 8}};
   STARLING_TRY(config.number("r", nullptr, made.lora.rank, 1, kLoraRankMax));
   STARLING_TRY(config.real("lora_alpha", made.lora.alpha, 0, 1e6));

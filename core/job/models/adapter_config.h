@@ -4,11 +4,11 @@
 #include <string>
 
 #include "core/base/result.h"
+#include "core/job/models/published_config.h"
 #include "core/job/models/table.h"
 
 namespace starling {
 
-inline constexpr const char* kAdapterConfig = "adapter_config.json";
 // Before the name of a module in files of adapters; that of files of the base follows.
 inline constexpr const char* kAdapterPrefix = "base_model.model.";
 

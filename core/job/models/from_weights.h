@@ -41,6 +41,24 @@ inline Misfit misfit_of(const Field& field) {
                          field.there + " as in the config.json of from, is " + field.job};
 }
 
+// Whether files may have a tensor of this name, without their prefix, which is no parameter of the model: a head that is
+// the embedding, masks of attention and angles of positions, as older files have them.
+inline bool is_spare(const GptSpec&, std::string_view name) {
+  return name == "lm_head.weight" || name.ends_with(".attn.bias") ||
+         name.ends_with(".attn.masked_bias");
+}
+inline bool is_spare(const LlamaSpec& spec, std::string_view name) {
+  return (spec.tied_embeddings && name == "lm_head.weight") ||
+         name.ends_with(".rotary_emb.inv_freq");
+}
+
+// PretrainedWeights::digest() of the weights of a spec that has some.
+template <class Weights, class Spec>
+auto digest_of_weights(const Weights& weights, const Spec& spec) {
+  return weights.digest(Spec::published_name(""),
+                        [&](std::string_view name) { return is_spare(spec, name); });
+}
+
 // Spec::published() of a config.json of the family. Errors: another model_type, or as that.
 template <class Spec>
 Result<Spec> published_as(const PublishedConfig& config) {

@@ -59,16 +59,39 @@ Result<PublishedConfig> PublishedConfig::read(const std::string& path) {
   if (!fs::exists(path, error))
     return bad_input("no such file or folder of weights, and nothing is downloaded here; " + path);
   const std::string file = file_beside(path).string();
-  if (auto there = is_file(file, "the config.json of a model"); !there)
+  if (auto there = is_file(file, "the config.json of a model"); !there) {
+    const auto adapters = fs::path(file).replace_filename(kAdapterConfig);
+    if (fs::exists(adapters, error))
+      return bad_input("has adapters of a model and not the model, which starling export " + path +
+                       " DIR --merge makes; " + path);
     return bad_input(
         there.error().text() +
         "; starling export makes a model of checkpoints, or of a run that has not ended");
+  }
   if (const auto size = fs::file_size(file, error); error || size > kConfigBytesMax)
     return bad_input("has more than " + std::to_string(kConfigBytesMax) + " bytes; " + file);
   std::ifstream in(file, std::ios::binary);
   auto config = parse(std::string{std::istreambuf_iterator<char>(in), {}});
   if (!config) return std::move(config).error().in(file);
   return config;
+}
+
+std::set<std::uint32_t> end_tokens_of(const std::string& path) {
+  std::set<std::uint32_t> ends;
+  for (const char* const name : {"generation_config.json", "config.json"}) {
+    const std::string file = file_beside(path).replace_filename(name).string();
+    std::error_code error;
+    if (!ends.empty() || !is_file(file, "settings") || fs::file_size(file, error) > kConfigBytesMax)
+      continue;
+    std::ifstream in(file, std::ios::binary);
+    const auto config = PublishedConfig::parse(std::string{std::istreambuf_iterator<char>(in), {}});
+    const auto* const said = config ? config.value().member("eos_token_id") : nullptr;
+    if (said == nullptr) continue;
+    for (const auto& end : said->is_array() ? *said : nlohmann::json::array({*said}))
+      if (end.is_number_unsigned() && end.get<std::uint64_t>() <= 0x7fffffff)
+        ends.insert(end.get<std::uint32_t>());
+  }
+  return ends;
 }
 
 const nlohmann::json* PublishedConfig::member(const char* key) const {

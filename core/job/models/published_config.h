@@ -5,12 +5,16 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
 #include "core/base/result.h"
 
 namespace starling {
+
+inline constexpr const char* kAdapterConfig =
+    "adapter_config.json";  // of adapters (adapter_config.h)
 
 // All errors: kBadInput, and name the member.
 class PublishedConfig {
@@ -39,6 +43,8 @@ class PublishedConfig {
   Result<> plain() const;
   // Whether all its layer_types, where there are some, are this one. Errors: some are others.
   Result<> layers_are(const char* type) const;
+  // All of them, an object.
+  const nlohmann::json& members() const { return config_; }
   // Whether the key is there, though its value may be null.
   bool has(const char* key) const { return config_.contains(key); }
   // The member, or null: none, or it is null itself.
@@ -52,6 +58,10 @@ class PublishedConfig {
   nlohmann::json config_;
   std::string model_type_;
 };
+
+// The tokens that end what a published model writes, as transformers takes them: those of generation_config.json beside it,
+// or where that has none of its config.json. `path`: a folder or a file of weights.
+std::set<std::uint32_t> end_tokens_of(const std::string& path);
 
 // The text of a config.json with these members, float32 weights and this token at the ends of documents.
 std::string config_text_of(nlohmann::ordered_json members, std::optional<std::uint32_t> end_token);
