@@ -32,7 +32,7 @@ class MappedBase : public kernels::FrozenTensors {
       file.stamp = stamp;
       file.values = base->values_of(file);
     }
-    // What was mapped is what was read before.
+    // The files that were mapped are those that the digest was made of.
     STARLING_TRY(fitted.weights.unchanged());
     return std::shared_ptr<const MappedBase>(std::move(base));
   }
@@ -57,7 +57,7 @@ class MappedBase : public kernels::FrozenTensors {
     for (const auto& [path, file] : files_) {
       STARLING_TRY(now, file.mapped->stamp());
       if (now == file.stamp) continue;
-      // Another name, mode or owner is no write, if the values are those that they were, and stay so meanwhile.
+      // A new name, mode or owner moves the stamp as a write does, and leaves the values.
       const bool same = now.same_but_changed(file.stamp) && values_of(file) == file.values;
       STARLING_TRY(then, file.mapped->stamp());
       if (!same || !(then == now))

@@ -31,10 +31,10 @@ Result<FittedWeights> fitted_weights(const ModelSpec& spec, const std::vector<Te
 // Whether the weights that the job's model begins with or adapts, if any, are there and fit. Errors: as above.
 Result<> check_weights(const Job& job, const kernels::Model& model);
 
-// What LoraSpec::base has of them.
+// Returns the digest of weights that LoraSpec::base has. Errors: as PretrainedWeights::digest().
 Result<Digest> digest_of(const PretrainedWeights& weights, const ModelSpec& spec);
 
-// What files may have before the names of the tensors of a model that begins with weights of others.
+// Returns the prefix that files may have before the names of tensors of a model with weights of others; empty: none.
 std::string prefix_of(const ModelSpec& spec);
 
 }  // namespace starling::actors

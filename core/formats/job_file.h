@@ -1,5 +1,5 @@
 #pragma once
-// A job's file, and what of a job is known by other files alone.
+// Reads job files whole: a job with adapters also names the weights that they are of.
 
 #include <string>
 

@@ -32,7 +32,7 @@ class MappedFile {
   MappedFile& operator=(MappedFile&&) = delete;
 
   ByteView bytes() const { return bytes_; }
-  // Errors: kBadInput  it cannot be told.
+  // Errors: kBadInput  the inode cannot be read.
   Result<Stamp> stamp() const;
 
  private:

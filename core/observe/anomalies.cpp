@@ -91,7 +91,7 @@ std::optional<event::Warning> Anomalies::leap_in(const event::StepPassed& step) 
 std::optional<event::Warning> Anomalies::slow_one(const event::LedgerPassed& ledger) {
   if (!shares_by_speed_ || (last_ledger_ && ledger.version <= *last_ledger_)) return std::nullopt;
   last_ledger_ = ledger.version;
-  if (ledger.epoch != epoch_) return std::nullopt;  // told late, or of one that nobody told here
+  if (ledger.epoch != epoch_) return std::nullopt;  // a late line, or an epoch that was not told
   for (const auto& [micro_batch, worker] : ledger.workers) ++computed_[worker];
   if (++steps_ < kStepsOfShares) return std::nullopt;
   auto computed = std::exchange(computed_, {});

@@ -1,6 +1,6 @@
 #pragma once
-// Anomalies warns of what a person would look into who watched the run: skipped steps, a loss or a norm that leaps, a
-// worker that is much slower than the others. It belongs to the observer of a whole run (skips.h says why).
+// Anomalies warns of what a person should look into: skipped steps, a loss or a norm that leaps, a worker that is much
+// slower than the others. It belongs to the observer of a whole run (skips.h says why).
 //
 // Threads: none; a value that belongs to the observer.
 

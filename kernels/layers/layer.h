@@ -75,7 +75,7 @@ struct Frozen {
   const std::vector<TensorSpec>* specs = nullptr;
   // By number, the part of what is trained in the tensor's layer; none: nothing of it is.
   const std::vector<std::optional<PartId>>* parts = nullptr;
-  // For one matrix at a time, gradients of a norm that nobody wants, and two of [rows, rank].
+  // For one matrix at a time, gradients of frozen norms, which are dropped, and two of [rows, rank].
   float *room = nullptr, *unwanted = nullptr, *low = nullptr, *d_low = nullptr;
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/job/models/adapter_config.h"
 
 namespace starling::kernels {
 namespace {
@@ -18,17 +19,6 @@ const TensorPlace& place_of(const Layout& layout, const std::string& name) {
 
 std::size_t element(const TensorPlace& place) {
   return std::size_t{place.first_block} * kBlock;
-}
-
-bool is_fan_in_fan_out(const ModelSpec& spec) {
-  return std::visit(
-      [](const auto& kind) {
-        if constexpr (requires { kind.kFanInFanOut; })
-          return kind.kFanInFanOut;
-        else
-          return false;
-      },
-      spec);
 }
 
 }  // namespace

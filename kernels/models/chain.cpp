@@ -217,7 +217,7 @@ Result<MicroBatchResult> Chain::run(PartSource& parameters, const Batch& batch,
             .frozen = memory.frozen};
   forward(pass, memory);
   if (gradient != nullptr) backward(pass, memory);
-  // What was read meanwhile counts only if nobody has changed it.
+  // A result counts only if no process has changed the weights while the pass read them.
   if (frozen_ != nullptr) {
     STARLING_TRY(frozen_->intact());
   }

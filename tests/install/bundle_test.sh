@@ -43,8 +43,8 @@ tar -xzf "$build"/starling-*-x86_64.tar.gz -C "$root"
 bundle=$root/starling
 size=$(du -sb "$bundle" | cut -f 1)
 # Of a static library an object file is linked whole, and in a unity build it holds eight sources.
-most=68000000
-if grep -q '^CMAKE_UNITY_BUILD:.*=ON$' "$build/CMakeCache.txt"; then most=90000000; fi
+most=70000000
+if grep -q '^CMAKE_UNITY_BUILD:.*=ON$' "$build/CMakeCache.txt"; then most=100000000; fi
 [ "$size" -lt $most ] || fail "$size bytes unpacked, and the README says 67 MB"
 
 mapfile -t programs < <(find "$bundle/bin" -type f)

@@ -38,8 +38,8 @@ constexpr std::string_view kFree[] = {"peft_type",
                                       "megatron_core",
                                       "qalora_group_size"};
 
-// Whether a member asks for nothing. Of those that are not known here, also of later versions of peft, one that does may
-// compute otherwise.
+// Whether a member asks for nothing. A member that is not known here, also of a later peft, may change what adapters
+// compute where it asks for something.
 bool is_idle(const nlohmann::json& value) {
   return value.is_null() || value == false ||
          ((value.is_array() || value.is_object()) && value.empty());
@@ -48,7 +48,7 @@ bool is_idle(const nlohmann::json& value) {
 Result<AdapterConfig> adapter_of(const PublishedConfig& config) {
   STARLING_TRY(config.usual("peft_type", "LORA"));
   STARLING_TRY(config.usual("bias", "none"));
-  // Other first values are made from the weights, which they change.
+  // Other first values (PiSSA's, OLoRA's) change the weights.
   const auto* const first = config.member("init_lora_weights");
   if (first != nullptr && !first->is_boolean() && *first != "gaussian")
     return bad_input("its init_lora_weights is " + shown_json(*first) + ", expected true or false");
@@ -72,6 +72,17 @@ Result<AdapterConfig> adapter_of(const PublishedConfig& config) {
 }
 
 }  // namespace
+
+bool is_fan_in_fan_out(const ModelSpec& spec) {
+  return std::visit(
+      [](const auto& kind) {
+        if constexpr (requires { kind.kFanInFanOut; })
+          return kind.kFanInFanOut;
+        else
+          return false;
+      },
+      spec);
+}
 
 bool is_adapter(const std::string& folder) {
   std::error_code error;
@@ -97,14 +108,6 @@ std::string adapter_config_text(const ModelSpec& spec) {
   std::error_code error;
   fs::path base = weights_of(spec);
   if (!fs::is_directory(base, error)) base = base.parent_path();
-  const bool fan_in_fan_out = std::visit(
-      [](const auto& kind) {
-        if constexpr (requires { kind.kFanInFanOut; })
-          return kind.kFanInFanOut;
-        else
-          return false;
-      },
-      spec);
   const bool whole = lora.alpha == std::floor(lora.alpha);
   Object members{
       {"peft_type", "LORA"},
@@ -115,7 +118,7 @@ std::string adapter_config_text(const ModelSpec& spec) {
       {"lora_alpha", whole ? Object(static_cast<std::int64_t>(lora.alpha)) : Object(lora.alpha)},
       {"lora_dropout", 0.0},
       {"target_modules", lora.targets},
-      {"fan_in_fan_out", fan_in_fan_out},
+      {"fan_in_fan_out", is_fan_in_fan_out(spec)},
       {"bias", "none"},
       {"modules_to_save", nullptr}};
   return members.dump(2, ' ', false, Object::error_handler_t::replace) + "\n";

@@ -17,7 +17,9 @@ struct AdapterConfig {
   LoraSpec lora;     // without base, and targets as they are written
 };
 
-// Whether a folder has one.
+// Whether the adapted weights of a model are [in, out], as peft calls it.
+bool is_fan_in_fan_out(const ModelSpec& spec);
+// Whether a folder has such a file.
 bool is_adapter(const std::string& folder);
 // Errors: kBadInput  it cannot be read, is none of LoRA, or has a choice that computes otherwise than adapters do here:
 // ranks or scales of some modules, other scales, biases, whole modules; the text names the file.
