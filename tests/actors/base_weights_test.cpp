@@ -61,11 +61,15 @@ void write_base(const std::string& folder, Dtype dtype, bool prefix, bool spare 
   std::ofstream(folder + "/config.json") << kBase.config_text(std::nullopt);
 }
 
+// A job on a text beside the folder of the weights.
 Result<Job> adapting(const std::string& folder, const std::string& more = "rank = 4") {
+  const std::string text = std::filesystem::path(folder).parent_path() / "text";
+  std::ofstream(text) << std::string(1000, 'a');
   STARLING_TRY(job, parse_job("[job]\nname = \"t\"\nsteps = 4\n[model]\nkind = \"gpt\"\nfrom = \"" +
                                   folder + "\"\n[lora]\n" + more +
                                   "\n[optimizer]\nkind = \"adamw\"\npeak_rate = 1e-3\n[data]\n"
-                                  "kind = \"text\"\npath = \"core\"\n",
+                                  "kind = \"text\"\npath = \"" +
+                                  text + "\"\n",
                               "."));
   STARLING_TRY(name_base(job));
   return std::move(job);
