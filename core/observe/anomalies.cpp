@@ -36,8 +36,9 @@ std::optional<std::string> Leap::take(double value) {
     std::vector<double> distances;
     for (const double each : window_) distances.push_back(std::abs(each - usual));
     const double above = value - usual;
-    if (above > kFar * median(std::move(distances)) && above > (factor_ - 1) * std::abs(usual)) {
-      const auto [least, most] = std::ranges::minmax(window_);
+    const auto [least, most] = std::ranges::minmax(window_);
+    if (above > kFar * median(std::move(distances)) && above > kBeyond * (most - usual) &&
+        above > (factor_ - 1) * std::abs(usual)) {
       before = "about " + brief(usual) + " (" + brief(least) + " to " + brief(most) + ")";
       window_.clear();
     } else {
@@ -66,6 +67,7 @@ void Anomalies::begin(const event::EpochFormed& epoch) {
   epoch_ = epoch.id;
   steps_ = 0;
   computed_.clear();
+  slow_.clear();
   members_.clear();
   for (const event::EpochMember& member : epoch.members) {
     names_[member.id] = member.name;
@@ -102,10 +104,17 @@ std::optional<event::Warning> Anomalies::slow_one(const event::LedgerPassed& led
   for (const std::uint64_t worker : members_)
     counts.push_back(static_cast<double>(computed[worker]));
   const double usual = median(counts);
+  // An epoch's first shares are a guess, and one that was low is mended in the steps that follow.
+  const auto before = std::exchange(slow_, {});
   for (const std::uint64_t worker : members_) {
+    if (static_cast<double>(computed[worker]) < kSlow * usual)
+      slow_.insert(worker);
+    else
+      told_.erase(worker);
+  }
+  for (const std::uint64_t worker : slow_) {
+    if (!before.contains(worker) || !told_.insert(worker).second) continue;
     const std::uint64_t count = computed[worker];
-    if (static_cast<double>(count) >= kSlow * usual || told_[worker]) continue;
-    told_[worker] = true;
     const auto name = names_.find(worker);
     return event::Warning{(name == names_.end() ? "a worker" : name->second) + " has computed " +
                           std::to_string(count) + " micro-batches of the last " +

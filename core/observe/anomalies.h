@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,12 +21,13 @@
 namespace starling {
 
 // Leap tells when a series leaves what it was: a value is one if it is farther above the median of the kWindow values
-// before it than kFar times the median of their distances from that, and than a given factor of the median. After a
-// leap the window fills anew, so a series that stays there is told once.
+// before it than kFar times the median of their distances from that, than kBeyond times the distance of the highest of
+// them, and than a given factor of the median. After a leap the window fills anew, so a series that stays there is told
+// once.
 class Leap {
  public:
   static constexpr std::size_t kWindow = 64;
-  static constexpr double kFar = 15;
+  static constexpr double kFar = 15, kBeyond = 5;
 
   explicit Leap(double factor) : factor_(factor) {}
   // Takes the next value. Returns what those before it were, "about 3.2 (3.1 to 3.4)", if it leaps.
@@ -58,7 +60,8 @@ class Anomalies {
   std::vector<std::uint64_t> members_;
   std::map<std::uint64_t, std::uint64_t> computed_;
   std::uint64_t steps_ = 0;
-  std::map<std::uint64_t, bool> told_;  // workers that were said to be slow
+  std::set<std::uint64_t> slow_,
+      told_;  // workers that were slow in the steps before, and that were said to be
 };
 
 }  // namespace starling

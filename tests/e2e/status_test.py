@@ -35,9 +35,9 @@ def a_run_is_seen_from_its_folder_and_from_its_address(place):
         watcher = subprocess.Popen([STARLING, "status", run.out, "--watch", "--json"], stdout=out)
     kill_join_and_leave(run, 60)
     for where in (run.out, os.path.join(run.out, "events.jsonl"), url):
-        # An epoch's plan names the one that leaves until the next epoch begins.
-        seen = wait_until(lambda where=where: (lambda now: now if now["workers"]["left"] == 1 and not any(
-            member["leaves"] for member in now["epoch"]["members"]) else None)(facts(where)), "the leave")
+        # An epoch names a worker that has gone until the next epoch is told, and knows no process of that worker.
+        seen = wait_until(lambda where=where: (lambda now: now if now["workers"]["left"] == 1 and all(
+            member["pid"] > 0 for member in now["epoch"]["members"]) else None)(facts(where)), "the leave")
         require(seen["state"] == "training" and seen["steps"] == 250 and 60 <= seen["step"] <= 250, seen)
         require(seen["workers"]["lost"] + seen["workers"]["fenced"] == 1 and seen["workers"]["joined"] >= 4, seen)
         require(seen["checkpoint"]["step"] % 20 == 0 and seen["checkpoint"]["seconds"] < 600, seen)

@@ -47,14 +47,20 @@ double Chart::strip(const std::string& name, double height) {
 }
 
 void Chart::scale(double top, double height, double low, double high, const std::string& unit) {
-  const int digits = high - low < 10 ? 2 : 0;
-  body_ += text_at(axis_.left - 6, top + height, "end", fixed(low, digits));
-  body_ += text_at(axis_.left - 6, top + 28, "end", fixed(high, digits) + unit);
+  const auto label = [&](double value) {
+    const double range = high - low, most = std::max(std::abs(low), std::abs(high));
+    if ((range >= 0.1 || range == 0) && most < 1e6) return fixed(value, range < 10 ? 2 : 0);
+    char text[32];
+    std::snprintf(text, sizeof text, "%.4g", value);
+    return std::string(text);
+  };
+  body_ += text_at(axis_.left - 6, top + height, "end", label(low));
+  body_ += text_at(axis_.left - 6, top + 28, "end", label(high) + unit);
 }
 
 void Chart::curve(const std::vector<judge::Point>& points, double top, double height, double low,
                   double high, bool steps, const std::string& style) {
-  const double range = high > low ? high - low : 1;
+  const double range = high > low ? high / 2 - low / 2 : 1;  // halves: a range may be infinite
   std::string path;
   const auto go = [&](char how, double x, double y) {
     path.append(1, how).append(fixed(x, 1)).append(1, ' ').append(fixed(y, 1));
@@ -66,7 +72,7 @@ void Chart::curve(const std::vector<judge::Point>& points, double top, double he
       drawing = false;
       continue;
     }
-    const double part = std::clamp((point.value - low) / range, 0.0, 1.0);
+    const double part = std::clamp((point.value / 2 - low / 2) / range, 0.0, 1.0);
     const double x = axis_.x(point.t), y = top + height - part * height;
     if (drawing && steps) go('L', x, last_y);
     go(drawing ? 'L' : 'M', x, y);
@@ -104,6 +110,7 @@ void Chart::time_labels() {
     step = s;
     if (s >= room) break;
   }
+  while (step < room) step *= 2;
   for (double t = std::ceil(axis_.from / step) * step; t <= axis_.to; t += step)
     body_ += text_at(axis_.x(t), height_ + 16, "middle", fixed(t, 0) + " s");
   height_ += 20;

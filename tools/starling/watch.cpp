@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -148,16 +149,30 @@ class WatchedRun {
     RunStatus status;
     ino_t inode = 0;
     off_t size = 0;
+    std::string head;
   };
 
+  // The first bytes of the file: its first event has the time of the run.
+  std::string head() const {
+    std::ifstream file(path_, std::ios::binary);
+    std::string text(512, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(file.gcount()));
+    return text;
+  }
   // Takes what has come. Another run's file, or one that was cut, is read anew.
   void read() {
     struct stat now {};
-    if (::stat(path_.c_str(), &now) != 0) now = {};
-    if (!run_ || run_->inode != now.st_ino || now.st_size < run_->size)
+    const bool is_file = ::stat(path_.c_str(), &now) == 0 && S_ISREG(now.st_mode);
+    if (!is_file) now = {};  // opening a pipe would wait for a writer
+    const std::string begin = is_file ? head() : "";
+    if (!run_ || run_->inode != now.st_ino || now.st_size < run_->size ||
+        !begin.starts_with(run_->head))
       run_ = std::make_unique<Run>(path_);
     run_->inode = now.st_ino;
     run_->size = now.st_size;
+    run_->head = begin;
+    if (!is_file) return;
     for (const std::string& line : run_->tail.lines()) {
       (void)run_->status.take_line(line);
       // A row for each micro-batch is most of a file, and no part of the page.
@@ -175,7 +190,7 @@ class WatchedRun {
 Result<int> serve(const WatchCommand& command, WatchedRun& run) {
   block_ending_signals();
   const auto answer = [&run](const std::string& target, const std::string&) -> std::optional<Page> {
-    if (target != "/") return std::nullopt;
+    if (target.substr(0, target.find('?')) != "/") return std::nullopt;
     return Page{"text/html; charset=utf-8", run.page(/*live=*/true)};
   };
   STARLING_TRY(server, PageServer::make({command.http.empty() ? "0" : command.http, "--http",
