@@ -44,7 +44,7 @@ struct Connection : std::enable_shared_from_this<Connection> {
 
   void begin() {
     parser.header_limit(kHeaderBytesMax);
-    parser.body_limit(boost::none);  // no body is read
+    parser.body_limit(0);
     stream.expires_after(kPatience);
     http::async_read_header(stream, buffer, parser,
                             [self = shared_from_this()](error_code error, std::size_t) {
