@@ -20,10 +20,10 @@
 
 namespace starling {
 
-// Leap tells when a series leaves what it was: a value is one if it is farther above the median of the kWindow values
-// before it than kFar times the median of their distances from that, than kBeyond times the distance of the highest of
-// them, and than a given factor of the median. After a leap the window fills anew, so a series that stays there is told
-// once.
+// Leap finds values that are far above the kWindow values before them. Such a value lies above the median of these values
+// by more than kFar times the median of their distances from it, by more than kBeyond times the distance of the highest
+// of them, and by more than a given factor of the median itself. After a leap the window is empty, so Leap reports a series
+// that stays high once.
 class Leap {
  public:
   static constexpr std::size_t kWindow = 64;

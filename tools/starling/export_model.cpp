@@ -129,7 +129,7 @@ Result<std::string> save_merged(const ExportCommand& command, Job job, const Who
 Result<std::string> write_adapter(const ExportCommand& command) {
   STARLING_TRY(whole, read_adapted(command.checkpoint, command.base, "auto"));
   Job job;
-  job.data.kind = DataKind::kText;  // of whose tokenizer nothing is known
+  job.data.kind = DataKind::kText;  // the tokenizer is copied from the folders below
   STARLING_TRY(written, save_merged(command, job, whole));
   STARLING_TRY(place, base_of_adapter(command.checkpoint, command.base));
   for (const std::string& from : {command.checkpoint, place})

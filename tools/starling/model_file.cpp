@@ -34,14 +34,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Those that end what the weights write with which the job began; empty: it began with none, or they name none.
+// Returns the end tokens of the weights in [model].from; empty: the job has no weights, or they name no end token.
 std::set<std::uint32_t> ends_of_weights(const Job& job) {
   const std::string from = weights_of(job.model);
   return from.empty() ? std::set<std::uint32_t>() : end_tokens_of(from);
 }
 
-// The token that ends a document of the job's data: as their note says, else that of the weights that it began with,
-// else GPT-2's where it has its vocabulary.
+// Returns the token that ends a document of the job's data: that of the note beside the tokens, else the first of the
+// weights in [model].from, else GPT-2's where the model has GPT-2's vocabulary.
 std::optional<std::uint32_t> end_of_document(const Job& job) {
   constexpr std::uint32_t kGpt2Vocabulary = 50257, kGpt2End = 50256;
   if (job.data.kind == DataKind::kTokens)
@@ -110,7 +110,8 @@ Result<std::string> copy_tokenizer(const Job& job, const fs::path& folder) {
   return std::string();
 }
 
-// Writes the tokens that end a text, of a model that began with weights which name some: these, and that of its data.
+// Writes generation_config.json with the end tokens of the weights in [model].from and that of the job's data, where
+// the weights name some.
 Result<> write_ends(const Job& job, const fs::path& folder) {
   auto ends = ends_of_weights(job);
   if (ends.empty()) return ok();

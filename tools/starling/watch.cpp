@@ -70,7 +70,7 @@ std::string other_charts(const judge::Story& story) {
     passed.emplace(version, step.t);
   }
   for (const auto& [version, evaluation] : story.evaluation_lines) {
-    const auto at = passed.lower_bound(version);  // the last one is told behind all steps
+    const auto at = passed.lower_bound(version);  // the last evaluation comes behind all steps
     if (passed.empty()) break;
     held_out.push_back({at == passed.end() ? passed.rbegin()->second : at->second,
                         evaluation.loss.value_or(kNone)});
