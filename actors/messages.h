@@ -41,7 +41,8 @@ struct MicroBatchComputed {
   std::chrono::nanoseconds took{};  // from the beginning of the pass until its sums were added
   bool again = false;               // of ComputeOrder::again: nothing was added
   bool begun = true;                // false: another order came before it
-  std::string error;                // not empty: the data or the model failed
+  std::uint32_t skipped = 0;  // local steps that were not made, as their gradients were not finite
+  std::string error;          // not empty: the data or the model failed
   Code error_code = Code::kBadInput;
 };
 // starling::Notice: a leave or a hint, from a signal, a cloud (actors/notices) or the application.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/add.h"
+#include "collectives/pack.h"
 #include "collectives/runs.h"
 #include "core/base/check.h"
 
@@ -14,6 +15,7 @@ namespace starling::collectives {
 namespace {
 // Flag of a kSide frame: the sender has no more side entries for this receiver in this step.
 constexpr std::uint8_t kLastSide = 1;
+constexpr std::uint32_t kSumBits = 32;
 }  // namespace
 
 Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
@@ -111,12 +113,30 @@ Result<> Reduce::on_contribution(Rank from, const Frame& frame, FrameSender& sen
   const ByteView bytes = *frame.payload;
   const std::size_t lanes_size = run.count * sizeof(ProofLanes);
   ByteReader lanes(bytes.first(lanes_size));
-  ByteReader sums(bytes.subspan(lanes_size));
+  ByteView sums = bytes.subspan(lanes_size);
   for (const SegmentId s : run) {
-    const std::size_t n = options_.on_device ? 0 : sums_.layout->bytes_of(s, What::kSums);
-    add(s, sums.get_bytes(n), lanes.get<ProofLanes>());
+    const auto of_segment = lanes.get<ProofLanes>();
+    ByteView words;
+    if (packed()) {
+      STARLING_TRY(take_packed(from, sums, s, of_segment.micro_batches));
+      words = as_bytes(std::span<const std::int32_t>(unpacked_));
+    } else if (!options_.on_device) {
+      words = sums.first(sums_.layout->bytes_of(s, What::kSums));
+      sums = sums.subspan(words.size());
+    }
+    add(s, words, of_segment);
   }
+  if (!sums.empty()) return malformed(from, "longer than its segments");
   return one_more(run, sender);
+}
+
+Result<> Reduce::take_packed(Rank from, ByteView& bytes, SegmentId s, std::uint64_t count) {
+  if (count > wanted(s).micro_batches)
+    return malformed(from, "of more micro-batches than there are");
+  unpacked_.resize(sums_.layout->elements(s));
+  if (!unpack(bytes, width_of_sums(sums_.grid_bits, count), unpacked_))
+    return malformed(from, "with packed sums that are none of its micro-batches");
+  return ok();
 }
 
 void Reduce::add(SegmentId s, ByteView in, const ProofLanes& lanes) {
@@ -183,10 +203,20 @@ Result<> Reduce::on_total(Rank from, const Frame& frame) {
   const ByteView bytes = *frame.payload;
   const std::size_t lanes_size = run.count * sizeof(ProofLanes);
   std::memcpy(sums_.total_lanes.data() + run.first, bytes.data(), lanes_size);
-  if (!options_.on_device)
+  if (packed()) {
+    ByteView sums = bytes.subspan(lanes_size);
+    for (const SegmentId s : run) {
+      const auto to =
+          sums_.totals.subspan(sums_.layout->first_element(s), sums_.layout->elements(s));
+      // As wide as it comes: what damage in a worker's memory makes of a total, its lanes show.
+      if (!unpack(sums, kSumBits, to)) return malformed(from, "with packed sums that are none");
+    }
+    if (!sums.empty()) return malformed(from, "longer than its segments");
+  } else if (!options_.on_device) {
     copy_sums(
         sums_.totals.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run)),
         bytes.subspan(lanes_size));
+  }
   totals_missing_ -= run.count;
   return ok();
 }
@@ -198,9 +228,12 @@ Result<SegmentRange> Reduce::take_run(Rank from, const Frame& frame) {
   const Layout& layout = *sums_.layout;
   if (!fits(layout, header.first, header.count)) return malformed(from, "of no segments");
   const SegmentRange run{header.first, header.count};
-  if ((header.flags & kOnDevice) != (options_.on_device ? kOnDevice : 0))
+  if ((header.flags & kOnDevice) != (flags() & kOnDevice))
     return malformed(from, "of the other transport");
-  if (frame.payload->size() != frame_bytes(run))
+  if ((header.flags & kPacked) != (flags() & kPacked))
+    return malformed(from, packed() ? "whose sums are not packed" : "whose sums are packed");
+  const std::size_t size = frame.payload->size(), lanes = run.count * sizeof(ProofLanes);
+  if (packed() ? size < lanes : size != frame_bytes(run))
     return malformed(from, "not as long as its segments");
   const bool total = header.kind == FrameKind::kTotal;
   for (const SegmentId s : run) {
@@ -262,11 +295,16 @@ void Reduce::send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kin
   header.count = run.count;
   Payload payload;
   payload.append_borrowed(as_bytes(lanes.subspan(run.first, run.count)));
-  if (options_.on_device)
-    header.flags = kOnDevice;
-  else
+  header.flags = flags();
+  if (packed()) {
+    Bytes bytes;
+    for (const SegmentId s : run)
+      pack(sums.subspan(sums_.layout->first_element(s), sums_.layout->elements(s)), bytes);
+    payload.append(share(std::move(bytes)));
+  } else if (!options_.on_device) {
     payload.append_borrowed(as_bytes(
         sums.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run))));
+  }
   sender.send_all(to, header, payload);
 }
 

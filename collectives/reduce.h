@@ -77,7 +77,11 @@ class Reduce {
   Result<> on_side(Rank from, const Frame& frame);
   Result<SegmentRange> take_run(Rank from, const Frame& frame);
   void add(SegmentId segment, ByteView sums, const ProofLanes& lanes);
-  std::size_t frame_bytes(SegmentRange run) const;
+  std::size_t frame_bytes(SegmentRange run) const;  // of sums that are no packed ones
+  bool packed() const { return sums_.grid_bits > 0 && !options_.on_device; }
+  std::uint8_t flags() const { return options_.on_device ? kOnDevice : packed() ? kPacked : 0; }
+  // Takes a contribution's packed sums of a segment to unpacked_, those of so many micro-batches and uses.
+  Result<> take_packed(Rank from, ByteView& bytes, SegmentId segment, std::uint64_t count);
   Result<> add_own(SegmentRange run, FrameSender& sender);
   Result<> one_more(SegmentRange run, FrameSender& sender);
   void take_side_entry(const SideEntry& entry);
@@ -104,9 +108,10 @@ class Reduce {
   std::vector<Rank> side_targets_;       // other ranks that hold something
   std::uint64_t side_entries_max_ = 0;   // M by every use per held block
   std::uint32_t bucket_segments_ = 1;
-  std::uint32_t buckets_missing_ = 0;  // own contributions still to send
-  std::uint32_t totals_missing_ = 0;   // held segments whose total is not there
-  std::uint32_t sides_missing_ = 0;    // ranks whose side entries are not complete
+  std::uint32_t buckets_missing_ = 0;   // own contributions still to send
+  std::uint32_t totals_missing_ = 0;    // held segments whose total is not there
+  std::uint32_t sides_missing_ = 0;     // ranks whose side entries are not complete
+  std::vector<std::int32_t> unpacked_;  // of one segment
   bool share_ended_ = false;
   bool done_ = false;
 };

@@ -26,6 +26,8 @@ struct Sums {
   std::span<std::int32_t> totals;              // [layout.elements()]
   std::span<ProofLanes> total_lanes;           // [layout.segments()]
   std::vector<SideEntry>* received = nullptr;  // all members' entries of held segments, own too
+  // Bits of an element of one micro-batch (NumbersSpec::grid_bits), for sums that travel packed (pack.h); 0: as words.
+  std::uint32_t grid_bits = 0;
 };
 
 }  // namespace starling::collectives

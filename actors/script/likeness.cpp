@@ -23,7 +23,7 @@ std::string Likeness::versions() const {
 }
 
 Bytes Likeness::hello() const {
-  return hello_request(spec_, first_);
+  return hello_request(spec_, first_, local_steps_);
 }
 
 Result<> Likeness::greet(PythonChild& child, std::chrono::milliseconds patience) {

@@ -29,7 +29,10 @@ class Likeness {
       : spec_(std::move(spec)), tensors_(std::move(tensors)) {}
 
   // Sets micro-batch 0 of step 0, whose gradient is compared as well. Call it before processes start.
-  void begin_with(const Batch& first) { first_ = first; }
+  void begin_with(const Batch& first, std::uint32_t local_steps) {
+    first_ = first;
+    local_steps_ = local_steps;
+  }
   // Compares a new process with the job and with the first process, which it is if there was none.
   // Errors: kBadInput  the process is not like them; those of ask().
   Result<> check(PythonChild& child, std::chrono::milliseconds patience);
@@ -49,6 +52,7 @@ class Likeness {
   const PythonSpec spec_;
   const std::vector<TensorSpec> tensors_;
   Batch first_;
+  std::uint32_t local_steps_ = 0;
   mutable std::mutex mutex_;
   std::string versions_;
   Identity identity_;

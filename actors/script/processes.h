@@ -55,7 +55,9 @@ class Processes {
   // Sets the GPU that processes see, as of PythonChild::start(); called before processes start.
   void on_gpu(std::string gpu) { gpu_ = std::move(gpu); }
   // See Likeness; call it before processes start.
-  void begin_with(const Batch& first) { likeness_.begin_with(first); }
+  void begin_with(const Batch& first, std::uint32_t local_steps) {
+    likeness_.begin_with(first, local_steps);
+  }
   // Starts processes until so many wait, all at once: a start takes seconds, for
   // which the first step of each compute thread would wait otherwise. Errors: those of ask().
   Result<> prepare(std::uint32_t processes);

@@ -215,9 +215,9 @@ bool PythonModel::takes_places() const {
   return resources_->on_device;
 }
 
-void PythonModel::begin_with(const Batch& first) {
+void PythonModel::begin_with(const Batch& first, std::uint32_t local_steps) {
   resources_->data.begin_with(first.sequences);
-  resources_->processes.begin_with(first);
+  resources_->processes.begin_with(first, local_steps);
 }
 
 void PythonModel::read_rest(const std::function<bool()>& go_on) const {

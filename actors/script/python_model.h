@@ -51,7 +51,8 @@ class PythonModel : public kernels::Model {
   // Sets micro-batch 0 of step 0: every process makes its net from its seed, and
   // computes it before anything else. A process that comes to other bits than the first
   // one, or has other data or another text, is refused. Call it before processes start.
-  void begin_with(const Batch& first);
+  // local_steps: of a micro-batch, of which `first` is the first pass then; 0: it is a pass.
+  void begin_with(const Batch& first, std::uint32_t local_steps = 0);
   // See DataReader::read_rest(). Threads: any.
   void read_rest(const std::function<bool()>& go_on) const;
   Processes& processes() const;

@@ -9,7 +9,7 @@
 namespace starling::actors::script {
 namespace {
 
-constexpr std::uint32_t kBridgeVersion = 5;
+constexpr std::uint32_t kBridgeVersion = 6;
 
 // Answer is the first byte of a reply.
 enum class Answer : std::uint8_t { kDone = 0, kRaised = 1 };
@@ -30,13 +30,14 @@ void put_script(ByteWriter& writer, const PythonSpec& spec) {
 
 }  // namespace
 
-Bytes hello_request(const PythonSpec& spec, const Batch& first) {
+Bytes hello_request(const PythonSpec& spec, const Batch& first, std::uint32_t local_steps) {
   ByteWriter hello;
   hello.put(Ask::kHello);
   hello.put(kBridgeVersion);
   hello.put(std::uint32_t{kBlock});
   hello.put(first.draw.seed);
   hello.put(first.sequences);
+  hello.put(local_steps);
   put_script(hello, spec);
   return std::move(hello).take();
 }

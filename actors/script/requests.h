@@ -28,7 +28,7 @@ enum class Ask : std::uint8_t {
 };
 
 // first: micro-batch 0 of step 0; without sequences if it is not known.
-Bytes hello_request(const PythonSpec& spec, const Batch& first);
+Bytes hello_request(const PythonSpec& spec, const Batch& first, std::uint32_t local_steps);
 // kind: kPass, kProve or kEvaluate.
 Bytes batch_request(Ask kind, const Batch& batch);
 

@@ -32,6 +32,7 @@ class Arrivals {
   std::optional<std::chrono::nanoseconds> wait(PartId part, Version version);
   // Ends all waits, present and future ones.
   void cancel();
+  bool cancelled() const { return cancelled_; }
 
  private:
   const Layout& layout_;
@@ -44,7 +45,7 @@ class Arrivals {
   std::vector<std::atomic<std::uint64_t>> there_;  // by part: the version that all of it has
   std::mutex mutex_;                               // for waiting alone
   std::condition_variable changed_;
-  bool cancelled_ = false;  // guarded by mutex_
+  std::atomic<bool> cancelled_ = false;  // written under mutex_
 };
 
 }  // namespace starling::actors

@@ -33,18 +33,25 @@ Job with_fixed_schedule(Job job) {
   job.optimizer.peak_rate = 1e-3;
   job.optimizer.warmup_steps = 10;
   job.optimizer.schedule_steps = 0;
+  if (!job.local.on()) return job;
+  job.local.optimizer.peak_rate = 1e-3;
+  job.local.optimizer.warmup_steps = 10;
+  job.local.optimizer.schedule_steps = 0;
   return job;
 }
 
 // Refuses jobs that need what GPUs do not have.
 Result<> check_job_for(const kernels::Device& device, const Job& job) {
   if (!device.has_arithmetic()) return ok();
-  if (job.optimizer.kind == OptimizerKind::kOwn ||
-      job.optimizer.kind == OptimizerKind::kElementwise)
-    return Error(Code::kBadInput,
-                 "isa is \"cuda\", but the optimizer is the program's or the job's own: a GPU has "
-                 "adamw, adam and sgd; [optimizer].kind");
-  return ok();
+  const auto is_own = [](const OptimizerSpec& optimizer) {
+    return optimizer.kind == OptimizerKind::kOwn || optimizer.kind == OptimizerKind::kElementwise;
+  };
+  const bool own = is_own(job.optimizer);
+  if (!own && !is_own(job.local.optimizer)) return ok();
+  return Error(Code::kBadInput,
+               "isa is \"cuda\", but the optimizer is the program's or the job's own: a GPU has "
+               "adamw, adam and sgd; [" +
+                   std::string(own ? "optimizer" : "local") + "].kind");
 }
 
 // The elements behind a tensor in its last block count for the block's exponent:
@@ -78,8 +85,7 @@ std::optional<Digest> read_by(const script::PythonModel& model, const GoOn& go_o
 Result<std::shared_ptr<TrainingSetup>> begin(const Job& job, kernels::DeviceChoice choice,
                                              bool shares) {
   STARLING_TRY(validate_training(job));
-  STARLING_TRY(check_schedule(job.optimizer));
-  STARLING_TRY(kernels::check_optimizer(job.optimizer));
+  STARLING_TRY(kernels::check_optimizers(job));
   auto setup = std::make_shared<TrainingSetup>();
   setup->job = job;
   choice.shares = shares;
@@ -119,7 +125,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
   const Job& job = setup->job;
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
-  STARLING_TRY(check_groups(job.optimizer, layout.tensors()));
+  STARLING_TRY(check_groups(job, layout.tensors()));
   auto parameters = kernels::Array<float>::shared(*setup->device, layout.elements());
   STARLING_TRY(script ? script->initialise(job.seed, layout, parameters)
                       : model->initialise(job.seed, layout, parameters.all()));
@@ -135,8 +141,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
   STARLING_TRY(setup->check(probe.result));
   STARLING_TRY(check_between_tensors(layout, probe.gradient));
   setup->exponents.resize(layout.blocks());
-  kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, probe.gradient,
-                             setup->exponents);
+  kernels::initial_exponents(kernels::Grid(job), layout, probe.gradient, setup->exponents);
   set_exponents_of_statistics(job.optimizer, layout, setup->exponents);
 
   const Digest initial =
@@ -248,7 +253,11 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
   if (script) {
     STARLING_TRY(first, data->micro_batch(0, 0));
     script->processes().on_lost(std::move(options.child_lost));
-    script->begin_with(first);
+    if (job.local.on()) {
+      STARLING_TRY(pass, part_of(first, 0, job.local.steps));
+      first = std::move(pass);
+    }
+    script->begin_with(first, job.local.steps);
     script->compute_beside(*setup->device);
     STARLING_TRY(script->processes().prepare(options.threads));
     STARLING_TRY(script->meet(*setup->device));

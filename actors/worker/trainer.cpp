@@ -130,7 +130,7 @@ class Compute : public caf::event_based_actor {
                                           std::to_string(setup.job.evaluate.metrics.size()) +
                                           "; [evaluate].metrics");
       values.insert(values.end(), result.metrics.begin(), result.metrics.end());
-      options_.workbench->evaluated();
+      options_.workbench->passed();
     }
     return ok();
   }
@@ -175,6 +175,10 @@ class Compute : public caf::event_based_actor {
       lacked += took.value_or(std::chrono::nanoseconds(0));
       return took.has_value();
     };
+    hooks.go_on = [&] {
+      bench.passed();
+      return !bench.cancelled();
+    };
     hooks.before_taking = [&](double computed_part) {
       const auto from = begun + maker_->taking_took() + lacked, now = Pace::Clock::now();
       pace_->wait(from, now - from - waited, loaded.version, loaded.micro_batch, computed_part);
@@ -196,6 +200,7 @@ class Compute : public caf::event_based_actor {
     computed.row.tokens = result.value().tokens;
     computed.row.finite = result.value().finite && added.finite;
     computed.row.metrics = std::move(result.value().metrics);
+    computed.skipped = result.value().skipped;
     computed.took = Pace::Clock::now() - begun - lacked;
     // What is held out comes with the micro-batch, and is no part of its gradient or its time.
     if (setup.held_out && setup.held_out->due(loaded.version))

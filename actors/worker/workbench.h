@@ -43,6 +43,7 @@ class Workbench {
     return arrivals_.wait(part, step);
   }
   void cancel() { arrivals_.cancel(); }
+  bool cancelled() const { return arrivals_.cancelled(); }
   const std::string& worker() const { return worker_; }  // the owner's name
 
   // Returns the place for the gradient of micro-batch m of `step`, once (P2).
@@ -53,8 +54,8 @@ class Workbench {
   kernels::Accumulators::Adding begin_again(kernels::Queue& queue, Version step, MicroBatch m) {
     return accumulators_.begin_again(queue, working().exponents, seed_, step, m);
   }
-  // A held-out batch was computed: this worker gets somewhere.
-  void evaluated() { ++progress_; }
+  // A pass was computed whose gradient is not added here: this worker gets somewhere.
+  void passed() { ++progress_; }
   // Ends `adding`: all of its gradient is there.
   kernels::Accumulators::Added finish(kernels::Accumulators::Adding& adding) {
     const auto added = adding.finish();

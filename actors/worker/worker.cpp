@@ -67,6 +67,7 @@ class Worker : public caf::event_based_actor {
             drive([](WorkerLoop& loop) { loop.on_data({}); });
           if (!computed.error.empty())
             return fail(computed.error_code == Code::kUnavailable ? 3 : 2, computed.error);
+          if (computed.skipped > 0 && !computed.again) warn_of_skipped(computed);
           drive([&](WorkerLoop& loop) {
             if (computed.again)
               return loop.on_again(computed.version, computed.row, computed.begun);
@@ -163,6 +164,13 @@ class Worker : public caf::event_based_actor {
     for (std::size_t i = 0; i < options_.coordinators.size(); ++i)
       if (gateway_->has_address(i)) known.push_back(i);
     return known.empty() ? 0 : known[turn % known.size()];
+  }
+
+  void warn_of_skipped(const MicroBatchComputed& computed) {
+    log_.warn(std::to_string(computed.skipped) + " of " +
+              std::to_string(options_.setup->job.local.steps) + " local steps of micro-batch " +
+              std::to_string(computed.row.micro_batch.value()) + " of step " +
+              std::to_string(computed.version) + " were skipped: their gradients are not finite");
   }
 
   // Says once that there is a coordinator which this worker cannot reach.

@@ -22,9 +22,9 @@ std::uint64_t heartbeat_ms(const Job& job) {
 // Limits the wait of the job's end for data to be read.
 constexpr std::uint64_t kDataWaitMs = 3000;
 
-// In its first steps every worker rechecks a model that may keep state: of a process that begins, now or
+// In its first passes every worker rechecks a model that may keep state: of a process that begins, now or
 // in the middle of a run, all that its machine does differently is new.
-constexpr std::uint64_t kWatchedSteps = 32;
+constexpr std::uint64_t kWatchedPasses = 32;
 
 elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   elastic::WorkerConfig config;
@@ -37,7 +37,8 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.loss_scale = loss_scale_rule(setup.job);
   config.recheck = {setup.job.recheck, /*first=*/0, setup.job.seed};
   if (kind_of(setup.job.model).may_keep_state) {
-    config.recheck.first = kWatchedSteps;
+    const std::uint64_t passes = std::max(setup.job.local.steps, 1u);  // of a micro-batch
+    config.recheck.first = (kWatchedPasses + passes - 1) / passes;
     if (setup.held_out) config.recheck.every = setup.job.evaluate.every;
   }
   config.evaluates = setup.held_out != nullptr;

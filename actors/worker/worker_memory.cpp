@@ -39,7 +39,7 @@ WorkerMemory::WorkerMemory(std::shared_ptr<const TrainingSetup> setup, std::stri
       worker_(std::move(worker)),
       clock_(clock),
       state_(layout_, setup_->job, *setup_->device),
-      accumulators_(layout_, setup_->job.micro_batches, *setup_->device),
+      accumulators_(layout_, setup_->job.micro_batches, *setup_->device, setup_->job.numbers),
       totals_(layout_, setup_->job.micro_batches, *setup_->device),
       arrivals_(layout_),
       at_once_(segments_at_once(layout_, *setup_->device)),
@@ -203,6 +203,7 @@ collectives::Sums WorkerMemory::begin_reduce(std::uint32_t micro_batches) {
   sums.totals = totals_.sums();
   sums.total_lanes = totals_.lanes();
   sums.received = &side_received_;
+  sums.grid_bits = setup_->job.numbers.grid_bits;
   return sums;
 }
 

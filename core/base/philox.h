@@ -17,6 +17,7 @@ enum class Purpose : std::uint32_t {
   kSyntheticGradient = 5,
   kComputeTime = 6,
   kSampling = 7,
+  kGridRounding = 8,
 };
 
 constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,

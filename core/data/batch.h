@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/base/result.h"
 
 namespace starling {
 
@@ -32,5 +33,9 @@ struct Batch {
   std::vector<std::uint64_t> samples;  // [sequences]; of data that is only numbered
   bool held_out = false;               // no gradient is wanted; of a script's held-out data
 };
+
+// Returns part i of so many equal ones, each a batch whose random numbers are its own. Errors: kBadInput  the batch has no
+// so many equal parts.
+Result<Batch> part_of(const Batch& batch, std::uint32_t i, std::uint32_t parts);
 
 }  // namespace starling

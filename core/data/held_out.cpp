@@ -18,16 +18,17 @@ Result<std::shared_ptr<const HeldOut>> HeldOut::open(const Job& job) {
   held_out->seed_ = job.seed;
   held_out->every_ = job.evaluate.every;
   held_out->micro_batches_ = job.micro_batches;
-  held_out->sequences_ = job.micro_batch_sequences;
+  held_out->first_draw_ = job.micro_batches * std::max(job.local.steps, 1u);  // of passes
+  held_out->sequences_ = pass_sequences(job);
   const std::uint64_t samples = held_out->data_->samples();
-  const std::uint64_t whole = samples / job.micro_batch_sequences;
+  const std::uint64_t whole = samples / held_out->sequences_;
   const std::uint64_t wanted = job.evaluate.batches
                                    ? job.evaluate.batches
                                    : std::clamp<std::uint64_t>(whole, 1, kHeldOutMax);
   if (wanted > whole)
     return Error(Code::kBadInput,
                  std::to_string(wanted) + (wanted == 1 ? " batch" : " batches") + " of " +
-                     std::to_string(job.micro_batch_sequences) +
+                     std::to_string(held_out->sequences_) +
                      " samples must be held out, there are " + std::to_string(samples) +
                      " samples" + (job.evaluate.path.empty() ? "" : " in " + job.evaluate.path) +
                      "; [evaluate]");
@@ -44,7 +45,7 @@ Result<Batch> HeldOut::batch(Version version, std::uint32_t i) const {
   std::iota(samples.begin(), samples.end(), std::uint64_t{i} * sequences_);
   STARLING_TRY(batch, data_->fill(samples));
   batch.held_out = true;
-  batch.draw = {seed_, version, MicroBatch(micro_batches_ + i)};  // no micro-batch draws the same
+  batch.draw = {seed_, version, MicroBatch(first_draw_ + i)};  // no pass draws the same
   return std::move(batch);
 }
 

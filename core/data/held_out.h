@@ -43,7 +43,7 @@ class HeldOut {
 
   std::shared_ptr<const Dataset> data_;
   std::uint64_t seed_ = 0, every_ = 1;
-  std::uint32_t micro_batches_ = 1, sequences_ = 1, batches_ = 0;
+  std::uint32_t micro_batches_ = 1, first_draw_ = 0, sequences_ = 1, batches_ = 0;
 };
 
 }  // namespace starling

@@ -1,6 +1,7 @@
 #include "core/job/groups.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 
@@ -60,6 +61,13 @@ Found found(const OptimizerSpec& optimizer, const std::vector<TensorPlace>& tens
 
 }  // namespace
 
+OptimizerSpec local_optimizer(const Job& job) {
+  OptimizerSpec local = job.local.optimizer;
+  std::ranges::copy_if(job.optimizer.groups, std::back_inserter(local.groups),
+                       &GroupSpec::statistics);
+  return local;
+}
+
 bool matches(std::string_view pattern, std::string_view name) {
   // Backtracks to the last star alone: a shorter run of an earlier one can match nothing more.
   std::size_t p = 0, n = 0, after_star = std::string_view::npos, from = 0;
@@ -90,7 +98,8 @@ UpdateGroups update_groups(const OptimizerSpec& optimizer,
   return groups;
 }
 
-Result<> check_groups(const OptimizerSpec& optimizer, const std::vector<TensorPlace>& tensors) {
+Result<> check_groups(const OptimizerSpec& optimizer, const std::vector<TensorPlace>& tensors,
+                      const std::string& section) {
   if (optimizer.groups.empty()) return ok();
   constexpr std::size_t kShown = 3;
   const Found all = found(optimizer, tensors);
@@ -100,14 +109,21 @@ Result<> check_groups(const OptimizerSpec& optimizer, const std::vector<TensorPl
       names += (t == 0 ? "" : ", ") + tensors[t].spec.name;
     if (tensors.size() > kShown) names += ", ..";
     return Error(Code::kBadInput, "no tensor of the model is \"" + *all.unmatched +
-                                      "\", expected a name or pattern of " + names +
-                                      "; [optimizer].groups");
+                                      "\", expected a name or pattern of " + names + "; [" +
+                                      section + "].groups");
   }
   if (all.groups.size() > kGroupsMax)
     return Error(Code::kBadInput, "groups must make at most " + std::to_string(kGroupsMax) +
                                       " different pairs of rate and weight decay, make " +
-                                      std::to_string(all.groups.size()) + "; [optimizer].groups");
+                                      std::to_string(all.groups.size()) + "; [" + section +
+                                      "].groups");
   return ok();
+}
+
+Result<> check_groups(const Job& job, const std::vector<TensorPlace>& tensors) {
+  STARLING_TRY(check_groups(job.optimizer, tensors));
+  if (!job.local.on()) return ok();
+  return check_groups(local_optimizer(job), tensors, "local");
 }
 
 }  // namespace starling

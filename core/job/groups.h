@@ -3,6 +3,7 @@
 // the job and the names of its tensors only, so every worker computes the same.
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,13 +30,20 @@ struct UpdateGroups {
   std::vector<std::uint8_t> of_tensor;  // which of them
 };
 
+// Returns the optimizer of local steps, with the statistics that [optimizer] names among its groups.
+OptimizerSpec local_optimizer(const Job& job);
+
 // Whether a name has the form of the pattern: '*' stands for any characters, '?' for one.
 bool matches(std::string_view pattern, std::string_view name);
 
-// Requires that check_groups() has been passed, or a layout that has none of the groups' tensors.
+// Requires that check_groups() of its job has been passed, or a layout that has none of the groups' tensors.
 UpdateGroups update_groups(const OptimizerSpec& optimizer, const std::vector<TensorPlace>& tensors);
 
-// Errors: kBadInput  no tensor has the form of a pattern, or there are more than kGroupsMax groups.
-Result<> check_groups(const OptimizerSpec& optimizer, const std::vector<TensorPlace>& tensors);
+// Errors: kBadInput  no tensor has the form of a pattern of [optimizer], or of that section of a job, or there are more
+// than kGroupsMax groups.
+Result<> check_groups(const OptimizerSpec& optimizer, const std::vector<TensorPlace>& tensors,
+                      const std::string& section = "optimizer");
+// Of all optimizers of the job.
+Result<> check_groups(const Job& job, const std::vector<TensorPlace>& tensors);
 
 }  // namespace starling

@@ -48,35 +48,13 @@ std::string groups_line(const std::vector<GroupSpec>& groups) {
   return groups.empty() ? "" : "groups = [" + all + "]\n";
 }
 
-}  // namespace
-
-std::string format_job(const Job& job) {
+// Writes the keys of [optimizer] or of [local].
+std::string optimizer_lines(const OptimizerSpec& o) {
   std::ostringstream out;
-  out << "[job]\nname = " << quoted(job.name) << "\nseed = " << job.seed
-      << "\nsteps = " << job.steps << "\nmicro_batches = " << job.micro_batches
-      << "\nsequences = " << job.micro_batch_sequences << "\nreplicas = " << job.replicas
-      << "\nisa = " << quoted(job.isa) << "\n";
-  // Written only if chosen, so that hashes of jobs stay what they were.
-  if (job.on_nonfinite == NonFinite::kStop) out << "on_nonfinite = \"stop\"\n";
-  if (job.precision != Precision::kFp32)
-    out << "precision = \"" << word_of(kPrecisions, int(job.precision)) << "\"\n";
-  if (const LossScaleRule rule = loss_scale_rule(job); rule.on)
-    out << "loss_scale = " << (1u << rule.first) << "\nloss_scale_steps = " << rule.every << "\n";
-  if (job.offload != Offload::kNone)
-    out << "offload = \"" << word_of(kOffloads, int(job.offload)) << "\"\n";
-  if (job.recompute) out << "recompute = true\n";
-  out << "\n[model]\nkind = \"" << kind_of(job.model).word << "\"\n";
-  std::visit([&out](const auto& spec) { spec.write(out); }, job.model);
-  if (const LoraSpec lora = lora_of(job.model); lora.on())
-    out << "\n[lora]\nrank = " << lora.rank << "\nalpha = " << number_text(lora.alpha) << "\n"
-        << texts_line("targets", lora.targets)
-        << (lora.base.empty() ? "" : "base = " + quoted(lora.base) + "\n");
-  const OptimizerSpec& o = job.optimizer;
-  out << "\n[optimizer]\nkind = \"" << word_of(kOptimizers, int(o.kind))
+  out << "kind = \"" << word_of(kOptimizers, int(o.kind))
       << "\"\npeak_rate = " << number_text(o.peak_rate) << "\nfloor = " << number_text(o.floor)
       << "\nwarmup_steps = " << o.warmup_steps << "\nschedule_steps = " << o.schedule_steps
       << "\nclip = " << number_text(o.clip) << "\n";
-  // Written only if chosen, as above.
   out << schedule_lines(o);
   if (o.kind == OptimizerKind::kOwn) {
     out << "name = " << quoted(o.name) << "\n";
@@ -92,6 +70,39 @@ std::string format_job(const Job& job) {
   if (o.kind != OptimizerKind::kAdam)
     out << "weight_decay = " << number_text(o.weight_decay) << "\n";
   out << groups_line(o.groups);
+  return out.str();
+}
+
+}  // namespace
+
+std::string format_job(const Job& job) {
+  std::ostringstream out;
+  out << "[job]\nname = " << quoted(job.name) << "\nseed = " << job.seed
+      << "\nsteps = " << job.steps << "\nmicro_batches = " << job.micro_batches
+      << "\nsequences = " << job.micro_batch_sequences << "\nreplicas = " << job.replicas
+      << "\nisa = " << quoted(job.isa) << "\n";
+  // Written only if chosen, so that hashes of jobs stay what they were.
+  if (job.on_nonfinite == NonFinite::kStop) out << "on_nonfinite = \"stop\"\n";
+  if (job.precision != Precision::kFp32)
+    out << "precision = \"" << word_of(kPrecisions, int(job.precision)) << "\"\n";
+  if (const LossScaleRule rule = loss_scale_rule(job); rule.on)
+    out << "loss_scale = " << (1u << rule.first) << "\nloss_scale_steps = " << job.loss_scale_steps
+        << "\n";
+  if (job.offload != Offload::kNone)
+    out << "offload = \"" << word_of(kOffloads, int(job.offload)) << "\"\n";
+  if (job.recompute) out << "recompute = true\n";
+  out << "\n[model]\nkind = \"" << kind_of(job.model).word << "\"\n";
+  std::visit([&out](const auto& spec) { spec.write(out); }, job.model);
+  if (const LoraSpec lora = lora_of(job.model); lora.on())
+    out << "\n[lora]\nrank = " << lora.rank << "\nalpha = " << number_text(lora.alpha) << "\n"
+        << texts_line("targets", lora.targets)
+        << (lora.base.empty() ? "" : "base = " + quoted(lora.base) + "\n");
+  out << "\n[optimizer]\n" << optimizer_lines(job.optimizer);
+  if (job.local.on())
+    out << "\n[local]\nsteps = " << job.local.steps << "\n" << optimizer_lines(job.local.optimizer);
+  if (job.numbers.grid_bits != 0)
+    out << "\n[numbers]\ngrid_bits = " << job.numbers.grid_bits << "\nrounding = \""
+        << word_of(kGridRoundings, int(job.numbers.rounding)) << "\"\n";
   if (input_of(job.model)) {
     out << "\n[data]\nkind = \"" << word_of(kData, int(job.data.kind))
         << "\"\npath = " << quoted(job.data.path) << "\n";
@@ -174,8 +185,12 @@ Job essence_of(const Job& job) {
   essence.recheck = neutral.recheck;
   essence.on_mismatch = neutral.on_mismatch;
   essence.checkpoint = neutral.checkpoint;
-  if (essence.optimizer.schedule_steps == 0) essence.optimizer.schedule_steps = job.steps;
-  if (!has_length(essence.optimizer)) essence.optimizer.schedule_steps = 0;
+  const auto set_length = [](OptimizerSpec& optimizer, std::uint64_t steps) {
+    if (optimizer.schedule_steps == 0) optimizer.schedule_steps = steps;
+    if (!has_length(optimizer)) optimizer.schedule_steps = 0;
+  };
+  set_length(essence.optimizer, job.steps);
+  if (job.local.on()) set_length(essence.local.optimizer, local_steps(job));
   return essence;
 }
 

@@ -50,6 +50,17 @@ struct OptimizerSpec {
   bool operator==(const OptimizerSpec&) const = default;
 };
 
+// Local steps: a micro-batch is several passes, each followed by a step of an optimizer of its own, and its
+// gradient is what they changed: the weights before less those after (Douillard et al., 2023, "DiLoCo").
+struct LocalSpec {
+  std::uint32_t steps =
+      0;  // of a micro-batch, which share its sequences alike; 0: its gradient is that of one pass
+  OptimizerSpec
+      optimizer;  // its moments are zeros when a micro-batch begins; its schedule counts local steps
+  bool on() const { return steps != 0; }
+  bool operator==(const LocalSpec&) const = default;
+};
+
 enum class DataKind : std::uint8_t {
   kText = 1,    // bytes of a file or of the files of a folder, in the order of their names
   kTokens,      // token files (core/data/token_file.h)
@@ -78,6 +89,21 @@ enum class Precision : std::uint8_t {
   kBf16,  // working parameters are the weights rounded to bf16: half the bytes of a gather
   kFp16,  // rounded to fp16; where a device computes with fp16, its loss is scaled
 };
+
+// GridRounding says how a gradient's element becomes an integer of the grid.
+enum class GridRounding : std::uint8_t {
+  kNearest = 1,
+  kStochastic,  // up or down at random, so that the mean is the element (core/base/grid_dice.h)
+};
+
+// What gradients are added up as.
+struct NumbersSpec {
+  std::uint32_t grid_bits =
+      0;  // of an element of a micro-batch, sign and all; 0: as many as sums of 32 bits leave
+  GridRounding rounding = GridRounding::kNearest;
+  bool operator==(const NumbersSpec&) const = default;
+};
+inline constexpr std::uint32_t kGridBitsMin = 4, kGridBitsMax = 24, kStochasticBitsMax = 15;
 
 // Offload says what of a GPU worker's state the host's memory has and updates. Changes no bits.
 enum class Offload : std::uint8_t {
@@ -137,6 +163,8 @@ struct Job {
   std::uint32_t micro_batch_sequences = 4;  // sequences (or samples) of a micro-batch
   ModelSpec model = GptSpec{};
   OptimizerSpec optimizer;
+  LocalSpec local;
+  NumbersSpec numbers;
   DataSpec data;               // of a model with an input_of(), or that may bring data
   std::uint32_t replicas = 2;  // r, wanted copies besides the owner's
   NonFinite on_nonfinite = NonFinite::kSkip;
@@ -203,13 +231,23 @@ std::vector<std::string> state_differences(const Job& a, const Job& b);
 // if their hashes are equal.
 std::string job_differences(const Job& here, const Job& there);
 
-// The rule of the loss scale where gradients are computed in fp16; off with another precision.
+// The rule of the loss scale where gradients are computed in fp16; off with another precision. Local steps find a scale that
+// fits by themselves, so no step that is skipped would take back what is doubled.
 inline LossScaleRule loss_scale_rule(const Job& job) {
-  return {job.precision == Precision::kFp16, job.loss_scale, job.loss_scale_steps};
+  const std::uint32_t every = job.local.on() ? ~std::uint32_t{0} : job.loss_scale_steps;
+  return {job.precision == Precision::kFp16, job.loss_scale, every};
 }
 // Steps of the schedule.
 inline std::uint64_t schedule_of(const Job& job) {
   return job.optimizer.schedule_steps ? job.optimizer.schedule_steps : job.steps;
+}
+// Sequences (or samples) that one pass computes.
+inline std::uint32_t pass_sequences(const Job& job) {
+  return job.local.on() ? job.micro_batch_sequences / job.local.steps : job.micro_batch_sequences;
+}
+// Local steps of the whole job, of whose schedule they are the steps.
+inline std::uint64_t local_steps(const Job& job) {
+  return job.steps * job.local.steps;
 }
 // Learning rate of step k (0-based), in double, of a schedule that has passed check_schedule().
 double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps);

@@ -164,6 +164,18 @@ void read_data(Section s, const std::string& base, const std::string& moved, con
   s.finish();
 }
 
+void read_numbers(Section s, NumbersSpec& numbers) {
+  if (!s.there()) return;
+  s.integer("grid_bits", numbers.grid_bits, kGridBitsMin, kGridBitsMax, /*required=*/true);
+  s.choice("rounding", numbers.rounding, kGridRoundings, false);
+  if (s.good() && numbers.rounding == GridRounding::kStochastic &&
+      numbers.grid_bits > kStochasticBitsMax)
+    s.wrong("rounding", "rounding is \"stochastic\" with grid_bits of at most " +
+                            std::to_string(kStochasticBitsMax) + ", of which are " +
+                            std::to_string(numbers.grid_bits));
+  s.finish();
+}
+
 void read_elastic(Section s, Job& job) {
   constexpr std::uint64_t kDay = 86'400'000;
   s.integer("lease_ms", job.lease_ms, 10, kDay);
@@ -246,8 +258,9 @@ Result<Job> parse(const std::string& toml, const std::string& base, const std::s
                                       ", expected TOML");
   }
   const toml::table& root = parsed.table();
-  const std::vector<std::string> sections = {"job",  "model",   "lora",       "optimizer",
-                                             "data", "elastic", "checkpoint", "evaluate"};
+  const std::vector<std::string> sections = {"job",        "model",   "lora", "optimizer",
+                                             "local",      "numbers", "data", "elastic",
+                                             "checkpoint", "evaluate"};
   for (const auto& [key, node] : root) {
     if (std::find(sections.begin(), sections.end(), key.str()) != sections.end()) continue;
     return Error(Code::kBadInput, "unknown section `" + shown(key.str()) + "`, " +
@@ -262,7 +275,8 @@ Result<Job> parse(const std::string& toml, const std::string& base, const std::s
                                          std::to_string(root.get("lora")->source().begin.line));
   read_model(Section(root, "model", true, failure), base, job);
   read_lora(Section(root, "lora", false, failure), job);
-  read_optimizer(Section(root, "optimizer", true, failure), job, job.optimizer);
+  read_local(Section(root, "local", false, failure), job);
+  read_optimizer(Section(root, "optimizer", true, failure), job);
   if (input_of(job.model)) {
     read_data(Section(root, "data", true, failure), base, moved, job.model, job.data);
   } else if (kind_of(job.model).may_bring_data) {
@@ -273,6 +287,7 @@ Result<Job> parse(const std::string& toml, const std::string& base, const std::s
                                          "\"; [data], line " +
                                          std::to_string(data->source().begin.line));
   }
+  read_numbers(Section(root, "numbers", false, failure), job.numbers);
   read_elastic(Section(root, "elastic", false, failure), job);
   read_checkpoint(Section(root, "checkpoint", false, failure), base, job.checkpoint);
   read_evaluate(Section(root, "evaluate", false, failure), base, job);

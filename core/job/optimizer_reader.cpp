@@ -14,6 +14,9 @@ namespace {
 constexpr std::size_t kGroupSpecsMax = 1024;
 constexpr std::size_t kNamesMax = 65536;  // tensors
 constexpr std::size_t kNameBytesMax = 512;
+constexpr std::uint32_t kLocalStepsMax = 4096;
+constexpr std::uint64_t kPassesMax =
+    1 << 20;  // of a step: random numbers have 24 bits for the number of a pass
 
 // What one of the built-in schedules alone has.
 struct KeyOf {
@@ -115,10 +118,10 @@ void check_formula(Section& s, const OptimizerSpec& o) {
     s.wrong("update", "update: nothing is made of `decay`, and weight_decay would change nothing");
 }
 
-// The relations between lengths.
-void check_lengths(Section& s, const Job& job, const OptimizerSpec& o) {
+// The relations between lengths, of an optimizer that makes so many steps.
+void check_lengths(Section& s, std::uint64_t steps, const OptimizerSpec& o) {
   if (!s.good()) return;
-  const std::uint64_t schedule = o.schedule_steps ? o.schedule_steps : job.steps;
+  const std::uint64_t schedule = o.schedule_steps ? o.schedule_steps : steps;
   if (o.warmup_steps >= schedule)
     s.wrong("warmup_steps", "warmup_steps must be below the schedule's " +
                                 std::to_string(schedule) + " steps, is " +
@@ -133,15 +136,14 @@ void check_lengths(Section& s, const Job& job, const OptimizerSpec& o) {
                                " steps after the warm-up, is " + std::to_string(o.decay_steps));
   if (o.schedule == "sampled" && o.warmup_steps != 0)
     s.wrong("warmup_steps", "warmup_steps does not apply to the schedule \"sampled\"");
-  if (o.schedule == "sampled" && o.fractions.size() < job.steps)
+  if (o.schedule == "sampled" && o.fractions.size() < steps)
     s.wrong("fractions", "the schedule was sampled for " + std::to_string(o.fractions.size()) +
-                             " steps, the job has " + std::to_string(job.steps) +
+                             " steps, the job has " + std::to_string(steps) +
                              ": a schedule that is named has no end");
 }
 
-}  // namespace
-
-void read_optimizer(Section s, const Job& job, OptimizerSpec& o) {
+// Reads the keys of an optimizer that makes so many steps.
+void read_keys(Section& s, std::uint64_t steps, OptimizerSpec& o) {
   s.choice("kind", o.kind, kOptimizers, true);
   s.number("peak_rate", o.peak_rate, 0, 1000, /*above=*/true, /*required=*/true);
   s.number("floor", o.floor, 0, 1);
@@ -176,8 +178,38 @@ void read_optimizer(Section s, const Job& job, OptimizerSpec& o) {
   }
   read_groups(s, o);
   if (o.kind == OptimizerKind::kElementwise) check_formula(s, o);
-  check_lengths(s, job, o);
+  check_lengths(s, steps, o);
   s.finish();
+}
+
+}  // namespace
+
+void read_local(Section s, Job& job) {
+  if (!s.there()) return;
+  s.integer("steps", job.local.steps, 1, kLocalStepsMax, /*required=*/true);
+  const std::uint32_t sequences = job.micro_batch_sequences;
+  if (s.good() && sequences % job.local.steps != 0)
+    s.wrong("steps", "steps must divide the sequences of a micro-batch, " +
+                         std::to_string(sequences) + " in [job], is " +
+                         std::to_string(job.local.steps));
+  if (s.good() && local_steps(job) > kStepsMax)
+    s.wrong("steps", "steps times those of the job must be at most " + std::to_string(kStepsMax));
+  if (s.good() && std::uint64_t{job.micro_batches} * job.local.steps > kPassesMax)
+    s.wrong("steps", "steps times micro_batches in [job] must be at most " +
+                         std::to_string(kPassesMax) + ", is " +
+                         std::to_string(std::uint64_t{job.micro_batches} * job.local.steps));
+  read_keys(s, local_steps(job), job.local.optimizer);
+  if (std::ranges::any_of(job.local.optimizer.groups, &GroupSpec::statistics))
+    s.wrong("groups", "statistics are those that groups of [optimizer] name");
+}
+
+void read_optimizer(Section s, Job& job) {
+  if (job.local.on()) {
+    // What is subtracted is no gradient: its norm is that of a way of many steps, and a rate of its own falls already.
+    job.optimizer.floor = 1;
+    job.optimizer.clip = 0;
+  }
+  read_keys(s, job.steps, job.optimizer);
 }
 
 }  // namespace starling::job_words

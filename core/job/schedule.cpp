@@ -74,7 +74,7 @@ bool has_length(const OptimizerSpec& optimizer) {
   return !endless || Named<Schedule>::find(name) != nullptr;
 }
 
-Result<> check_schedule(const OptimizerSpec& optimizer) {
+Result<> check_schedule(const OptimizerSpec& optimizer, const std::string& section) {
   const std::string& name = optimizer.schedule;
   if (name.empty() || Named<Schedule>::find(name) != nullptr || is_built_in_schedule(name))
     return ok();
@@ -84,7 +84,7 @@ Result<> check_schedule(const OptimizerSpec& optimizer) {
     if (known != "sampled")  // scripts alone write it
       all.append(all.empty() ? "" : ", ").append(known);
   return Error(Code::kBadInput, "this program has no schedule \"" + name + "\", it has " + all +
-                                    "; [optimizer].schedule");
+                                    "; [" + section + "].schedule");
 }
 
 double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps) {

@@ -42,7 +42,7 @@ bool is_built_in_schedule(std::string_view name);
 // Whether the rate of a step depends on how many steps there are in all.
 bool has_length(const OptimizerSpec& optimizer);
 
-// Errors: kBadInput  the job names a schedule that is none of these.
-Result<> check_schedule(const OptimizerSpec& optimizer);
+// Errors: kBadInput  [optimizer], or that section of a job, names a schedule that is none of these.
+Result<> check_schedule(const OptimizerSpec& optimizer, const std::string& section = "optimizer");
 
 }  // namespace starling

@@ -35,6 +35,9 @@ inline constexpr Choice kNonFinite[] = {{"skip", static_cast<int>(NonFinite::kSk
 inline constexpr Choice kPrecisions[] = {{"fp32", static_cast<int>(Precision::kFp32)},
                                          {"bf16", static_cast<int>(Precision::kBf16)},
                                          {"fp16", static_cast<int>(Precision::kFp16)}};
+inline constexpr Choice kGridRoundings[] = {
+    {"nearest", static_cast<int>(GridRounding::kNearest)},
+    {"stochastic", static_cast<int>(GridRounding::kStochastic)}};
 inline constexpr Choice kOffloads[] = {{"none", static_cast<int>(Offload::kNone)},
                                        {"moments", static_cast<int>(Offload::kMoments)}};
 inline constexpr Choice kSeals[] = {{"auto", static_cast<int>(SealRule::kAuto)},

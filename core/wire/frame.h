@@ -11,6 +11,8 @@ namespace starling {
 // Flag of kContribution, kTotal and kGather frames: the words that they are about go over the device
 // transport, and the frame has what proves them.
 inline constexpr std::uint8_t kOnDevice = 2;
+// Flag of kContribution and kTotal frames: the sums are packed (collectives/pack.h).
+inline constexpr std::uint8_t kPacked = 4;
 
 enum class FrameKind : std::uint8_t {
   kContribution = 1,  // sums and lanes of one worker for segments that the receiver owns

@@ -25,6 +25,32 @@ struct Left {
 };
 static_assert(sizeof(Left) == sizeof(Word));
 
+// Makes a call of Philox4x32-10, as core/base/philox.h does.
+__device__ uint4 philox(uint4 c, uint2 key) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint32_t h0 = __umulhi(0xD2511F53u, c.x), h1 = __umulhi(0xCD9E8D57u, c.z);
+    c = {h1 ^ c.y ^ key.x, 0xCD9E8D57u * c.z, h0 ^ c.w ^ key.y, 0xD2511F53u * c.x};
+    key.x += 0x9E3779B9u;
+    key.y += 0xBB67AE85u;
+  }
+  return c;
+}
+
+// Writes the dice of the lane's elements of a block: a call has them all (core/base/grid_dice.h).
+__device__ void throw_dice(const GridDice& dice, std::uint32_t block,
+                           std::uint32_t (&thrown)[kEach]) {
+  const std::uint64_t index =
+      (std::uint64_t{dice.use} << 40) + std::uint64_t{block} * kLanes + lane_of_thread();
+  const std::uint32_t purpose = static_cast<std::uint32_t>(Purpose::kGridRounding) << 24;
+  const uint4 words = philox(
+      {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+       static_cast<std::uint32_t>(dice.step), purpose ^ dice.micro_batch},
+      {static_cast<std::uint32_t>(dice.seed),
+       static_cast<std::uint32_t>(dice.seed >> 32) ^ static_cast<std::uint32_t>(dice.step >> 32)});
+  const std::uint32_t all[] = {words.x, words.y, words.z, words.w};
+  for (std::uint32_t i = 0; i < kEach; ++i) thrown[i] = all[i % 4] >> (i < 4 ? 0 : 16) & 0xffff;
+}
+
 __global__ void __launch_bounds__(kThreads)
     add_kernel(AddJob job, Listed listed, std::uint32_t chunks, Word* sums, Left* left) {
   const Chunk chunk(listed, chunks);
@@ -36,8 +62,15 @@ __global__ void __launch_bounds__(kThreads)
     const GridScale scale = scale_of(job.exponents[b]);
     std::int32_t q[kEach] = {};
     bool fits = true;
-    for (std::uint32_t i = 0; i < kEach; ++i)
-      fits = quantise(gradient[i], scale, job.limit, q[i]) && fits;
+    if (job.by_dice) {
+      std::uint32_t thrown[kEach];
+      throw_dice(job.dice, b, thrown);
+      for (std::uint32_t i = 0; i < kEach; ++i)
+        fits = quantise_by_dice(gradient[i], scale, job.limit, thrown[i], q[i]) && fits;
+    } else {
+      for (std::uint32_t i = 0; i < kEach; ++i)
+        fits = quantise(gradient[i], scale, job.limit, q[i]) && fits;
+    }
     if (__all_sync(kAllLanes, fits)) {
       if (job.sums != nullptr) {
         std::int32_t total[kEach];
@@ -195,16 +228,53 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Adds bin i to two words, the low one first.
+__device__ void add_bin(std::uint32_t i, const Bin* bins, std::uint64_t* words) {
+  const Bin bin = bins[i];
+  const std::uint64_t low = bin.low + (bin.high << 32);
+  const std::uint64_t high = (bin.high >> 32) + (low < bin.low ? 1 : 0);
+  words[2 * i] += low;
+  words[2 * i + 1] += high + (words[2 * i] < low ? 1 : 0);
+}
+
 __global__ void __launch_bounds__(kThreads)
     finish_squares_kernel(SquaresJob job, std::uint32_t count, const Word* sums, const Bin* bins) {
   const std::uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i < count) job.weighted[i] = sums[i];
-  if (i >= kBins) return;
-  const Bin bin = bins[i];
-  const std::uint64_t low = bin.low + (bin.high << 32);
-  const std::uint64_t high = (bin.high >> 32) + (low < bin.low ? 1 : 0);
-  job.bins[2 * i] += low;
-  job.bins[2 * i + 1] += high + (job.bins[2 * i] < low ? 1 : 0);
+  if (i < kBins) add_bin(i, bins, job.bins);
+}
+
+__global__ void __launch_bounds__(kThreads) norm_kernel(NormJob job, Bin* bins, Word* broken) {
+  __shared__ Bin own[kBins];
+  for (std::uint32_t e = threadIdx.x; e < kBins; e += kThreads) own[e] = {0, 0};
+  __syncthreads();
+  for (std::uint32_t b = blockIdx.x * kWarps + warp_of_thread(); b < job.blocks;
+       b += gridDim.x * kWarps) {
+    float values[kEach];
+    load(job.gradient + element_of(b), values);
+    bool finite = true;
+    for (std::uint32_t i = 0; i < kEach; ++i) {
+      if (place(i) >= job.used[b]) values[i] = 0;
+      finite = finite && isfinite(values[i]);
+    }
+    if (!__all_sync(kAllLanes, finite)) {
+      if (lane_of_thread() == 0) atomicAdd(broken, Word{1});
+    } else if (job.counted[b] > 0) {
+      add_squares(values, own);
+    }
+  }
+  __syncthreads();
+  for (std::uint32_t e = threadIdx.x; e < kBins; e += kThreads) {
+    if (own[e].low == 0 && own[e].high == 0) continue;
+    atomicAdd(&bins[e].low, own[e].low);
+    atomicAdd(&bins[e].high, own[e].high);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    finish_norm_kernel(NormJob job, const Bin* bins, const Word* broken) {
+  if (threadIdx.x < kBins) add_bin(threadIdx.x, bins, job.bins);
+  if (threadIdx.x == 0) *job.broken += static_cast<std::uint32_t>(*broken);
 }
 
 void zero(cudaStream_t stream, Word* words, std::size_t count) {
@@ -273,6 +343,22 @@ void squares(cudaStream_t stream, const SquaresJob& job, const Listed& listed, W
            sums, bins);
   launch(stream, thread_blocks(listed.count > kBins ? listed.count : kBins), kThreads, 0,
          finish_squares_kernel, job, listed.count, sums, bins);
+}
+
+std::size_t scratch_words(const NormJob&) {
+  return 2 * kBins + 1;
+}
+
+void norm(cudaStream_t stream, const NormJob& job, Word* scratch) {
+  if (job.blocks == 0) return;
+  constexpr std::uint32_t kThreadBlocksMax = 1024;  // each of which writes its bins once
+  zero(stream, scratch, scratch_words(job));
+  auto* const bins = reinterpret_cast<Bin*>(scratch);
+  Word* const broken = scratch + 2 * kBins;
+  const std::uint32_t wanted = (job.blocks + kWarps - 1) / kWarps;
+  launch(stream, wanted < kThreadBlocksMax ? wanted : kThreadBlocksMax, kThreads, 0, norm_kernel,
+         job, bins, broken);
+  launch(stream, 1, kThreads, 0, finish_norm_kernel, job, bins, broken);
 }
 
 }  // namespace starling::kernels::cuda

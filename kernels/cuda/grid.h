@@ -27,6 +27,7 @@ std::size_t scratch_words(const WeighJob& job, const Listed& listed);
 std::size_t scratch_words(const SquaresJob& job, const Listed& listed);
 std::size_t scratch_words(const ApplyJob& job, const Listed& listed);
 std::size_t scratch_words(const DigestJob& job, const Listed& listed);
+std::size_t scratch_words(const NormJob& job);
 
 // These are in grid.cu. `outside` is in no order.
 void add(cudaStream_t stream, const AddJob& job, const Listed& listed, Word* scratch);
@@ -35,8 +36,12 @@ void weigh(cudaStream_t stream, const WeighJob& job, const Listed& listed, Word*
 void sum(cudaStream_t stream, const SumJob& job);
 void wide_means(cudaStream_t stream, const WideJob& job);
 void squares(cudaStream_t stream, const SquaresJob& job, const Listed& listed, Word* scratch);
-// These are in update.cu. Requires a job without an application's optimizer.
+void norm(cudaStream_t stream, const NormJob& job, Word* scratch);
+// These are in update.cu. apply() and local_step() require a job without an application's optimizer.
 void apply(cudaStream_t stream, const ApplyJob& job, const Listed& listed, Word* scratch);
+void multiple(cudaStream_t stream, const MultipleJob& job);
+void difference(cudaStream_t stream, const DifferenceJob& job);
+void local_step(cudaStream_t stream, const LocalStepJob& job);
 void publish(cudaStream_t stream, const PublishJob& job, const Listed& listed);
 // This is in hash.cu. seeds [listed.count] lie in memory that kernels read; null: all are `seed`.
 void checksum(cudaStream_t stream, const ChecksumJob& job, const Listed& listed,

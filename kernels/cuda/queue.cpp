@@ -114,6 +114,31 @@ void CudaQueue::publish(const PublishJob& job) {
   cuda::publish(stream_, job, uploaded(job.segments));
 }
 
+void CudaQueue::multiple(const MultipleJob& job) {
+  kernels::check(job);
+  device_.use();
+  cuda::multiple(stream_, job);
+}
+
+void CudaQueue::difference(const DifferenceJob& job) {
+  kernels::check(job);
+  device_.use();
+  cuda::difference(stream_, job);
+}
+
+void CudaQueue::norm(const NormJob& job) {
+  kernels::check(job);
+  device_.use();
+  cuda::norm(stream_, job, scratch(scratch_words(job)));
+}
+
+void CudaQueue::local_step(const LocalStepJob& job) {
+  kernels::check(job);
+  STARLING_CHECK(job.numbers.mine == nullptr);
+  device_.use();
+  cuda::local_step(stream_, job);
+}
+
 void CudaQueue::checksum(const ChecksumJob& job) {
   kernels::check(job);
   device_.use();

@@ -37,6 +37,10 @@ class CudaQueue : public Queue {
   void squares(const SquaresJob& job) override;
   void apply(const ApplyJob& job) override;  // without an application's optimizer
   void publish(const PublishJob& job) override;
+  void multiple(const MultipleJob& job) override;
+  void difference(const DifferenceJob& job) override;
+  void norm(const NormJob& job) override;
+  void local_step(const LocalStepJob& job) override;  // without an application's optimizer
   void checksum(const ChecksumJob& job) override;
   void digest(const DigestJob& job) override;
 

@@ -16,8 +16,8 @@ __device__ float as_on_host(float x) {
 }
 
 // Updates real elements alone: the others stay as they are.
-__device__ void update_block(const ApplyJob& job, std::uint32_t block,
-                             const float (&gradient)[kEach]) {
+template <class Job>
+__device__ void update_block(const Job& job, std::uint32_t block, const float (&gradient)[kEach]) {
   const std::uint32_t group = job.groups[block];
   const std::uint32_t used = job.used[block];
   const std::size_t at = element_of(block);
@@ -91,6 +91,43 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__global__ void __launch_bounds__(kThreads) multiple_kernel(MultipleJob job, std::uint64_t blocks) {
+  const std::uint64_t b = std::uint64_t{blockIdx.x} * kWarps + warp_of_thread();
+  if (b >= blocks) return;
+  float values[kEach];
+  load(job.from + b * kBlock, values);
+  for (float& value : values) value *= job.factor;
+  if (job.adds) {
+    float sum[kEach];
+    load(job.to + b * kBlock, sum);
+    for (std::uint32_t i = 0; i < kEach; ++i) values[i] = as_on_host(sum[i] + values[i]);
+  }
+  store(job.to + b * kBlock, values);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    difference_kernel(DifferenceJob job, std::uint64_t blocks) {
+  const std::uint64_t b = std::uint64_t{blockIdx.x} * kWarps + warp_of_thread();
+  if (b >= blocks) return;
+  float before[kEach], after[kEach];
+  load(job.before + b * kBlock, before);
+  load(job.after + b * kBlock, after);
+  for (std::uint32_t i = 0; i < kEach; ++i) after[i] = as_on_host(lost(before[i], after[i]));
+  store(job.difference + b * kBlock, after);
+}
+
+__global__ void __launch_bounds__(kThreads, 3) local_step_kernel(LocalStepJob job) {
+  const std::uint32_t b = blockIdx.x * kWarps + warp_of_thread();
+  if (b >= job.blocks) return;
+  float values[kEach];
+  load(job.gradient + element_of(b), values);
+  update_block(job, b, values);
+  if (job.parameters == job.weights) return;
+  load(job.weights + element_of(b), values);  // each thread's own
+  for (float& value : values) value = rounded(value, job.rounding);
+  store(job.parameters + element_of(b), values);
+}
+
 }  // namespace
 
 std::size_t scratch_words(const ApplyJob& job, const Listed&) {
@@ -108,6 +145,25 @@ void apply(cudaStream_t stream, const ApplyJob& job, const Listed& listed, Word*
                           .seeds = nullptr,
                           .checksums = job.checksums};
   checksum(stream, after, listed, nullptr, /*seed=*/job.step + 1);
+}
+
+void multiple(cudaStream_t stream, const MultipleJob& job) {
+  const std::uint64_t blocks = job.elements / kBlock;
+  if (blocks == 0) return;
+  launch(stream, static_cast<std::uint32_t>((blocks + kWarps - 1) / kWarps), kThreads, 0,
+         multiple_kernel, job, blocks);
+}
+
+void difference(cudaStream_t stream, const DifferenceJob& job) {
+  const std::uint64_t blocks = job.elements / kBlock;
+  if (blocks == 0) return;
+  launch(stream, static_cast<std::uint32_t>((blocks + kWarps - 1) / kWarps), kThreads, 0,
+         difference_kernel, job, blocks);
+}
+
+void local_step(cudaStream_t stream, const LocalStepJob& job) {
+  if (job.blocks == 0) return;
+  launch(stream, (job.blocks + kWarps - 1) / kWarps, kThreads, 0, local_step_kernel, job);
 }
 
 void publish(cudaStream_t stream, const PublishJob& job, const Listed& listed) {

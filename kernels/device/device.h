@@ -95,6 +95,10 @@ class Queue {
   virtual void squares(const SquaresJob& job) = 0;
   virtual void apply(const ApplyJob& job) = 0;
   virtual void publish(const PublishJob& job) = 0;
+  virtual void multiple(const MultipleJob& job) = 0;
+  virtual void difference(const DifferenceJob& job) = 0;
+  virtual void norm(const NormJob& job) = 0;
+  virtual void local_step(const LocalStepJob& job) = 0;
   virtual void checksum(const ChecksumJob& job) = 0;
   virtual void digest(const DigestJob& job) = 0;
 

@@ -110,6 +110,16 @@ STARLING_BOTH inline bool quantise(float g, GridScale scale, std::int32_t limit,
   return (q < 0 ? -q : q) < limit;
 }
 
+// Writes q of a gradient g, rounded up if its fraction and the dice (0 to 65535) together make 1, if |q| is below the limit,
+// which is at most 2^14. Returns false else, as for NaN and infinity.
+STARLING_BOTH inline bool quantise_by_dice(float g, GridScale scale, std::int32_t limit,
+                                           std::uint32_t dice, std::int32_t& q) {
+  const float p = g * scale.first * scale.second;
+  if (!(std::fabs(p) < 0x1p14f)) return false;  // also NaN
+  q = (to_nearest(p * 0x1p16f) + static_cast<std::int32_t>(dice)) >> 16;
+  return (q < 0 ? -q : q) < limit;
+}
+
 // Returns 2^x, for any x for which that is a normal double.
 STARLING_BOTH constexpr double power_of_two(int x) {
   return std::bit_cast<double>(static_cast<std::uint64_t>(x + 1023) << 52);

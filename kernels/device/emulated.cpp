@@ -59,6 +59,17 @@ class EmulatedQueue : public Queue {
   void publish(const PublishJob& job) override {
     run_here(job, job.weights, job.held_exponents, job.parameters, job.exponents, job.checksums);
   }
+  void multiple(const MultipleJob& job) override { run_here(job, job.from, job.to); }
+  void difference(const DifferenceJob& job) override {
+    run_here(job, job.before, job.after, job.difference);
+  }
+  void norm(const NormJob& job) override {
+    run_here(job, job.gradient, job.used, job.counted, job.bins, job.broken);
+  }
+  void local_step(const LocalStepJob& job) override {
+    run_here(job, job.gradient, job.used, job.groups, job.weights, job.first, job.second,
+             job.parameters);
+  }
   void checksum(const ChecksumJob& job) override {
     run_here(job, job.exponents, job.arrays[0], job.arrays[1], job.arrays[2], job.checksums);
   }

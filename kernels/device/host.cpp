@@ -29,6 +29,10 @@ class HostQueue : public Queue {
   void squares(const SquaresJob& job) override { run(job); }
   void apply(const ApplyJob& job) override { run(job); }
   void publish(const PublishJob& job) override { run(job); }
+  void multiple(const MultipleJob& job) override { run(job); }
+  void difference(const DifferenceJob& job) override { run(job); }
+  void norm(const NormJob& job) override { run(job); }
+  void local_step(const LocalStepJob& job) override { run(job); }
   void checksum(const ChecksumJob& job) override { run(job); }
   void digest(const DigestJob& job) override { run(job); }
   void wait() override {}

@@ -17,6 +17,7 @@
 #include "kernels/grid/exact_mean.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/optim/optimizer.h"
+#include "kernels/optim/update.h"
 
 namespace starling::kernels {
 namespace {
@@ -94,10 +95,11 @@ class Means {
   const std::uint32_t micro_batches_;
 };
 
-// Counts the blocks from here that are of one group; only the last of them may have padding.
-std::uint32_t run_from(const ApplyJob& job, std::uint32_t block, std::uint32_t end) {
+// Counts the blocks from here that are of one group, so many at most; only the last of them may have padding.
+template <class Job>
+std::uint32_t run_from(const Job& job, std::uint32_t block, std::uint32_t end, std::uint32_t most) {
   std::uint32_t n = 1;
-  while (n < kRunBlocks && block + n < end && job.used[block + n - 1] == kBlock &&
+  while (n < most && block + n < end && job.used[block + n - 1] == kBlock &&
          job.groups[block + n] == job.groups[block])
     ++n;
   return n;
@@ -125,6 +127,13 @@ void update_run(const ApplyJob& job, const Grid& grid, const Means& means, std::
          job.second != nullptr ? part(job.second) : std::span<float>());
 }
 
+void publish(std::span<const float> weights, Rounding rounding, float* parameters) {
+  if (rounding == Rounding::kNone)
+    std::ranges::copy(weights, parameters);
+  else
+    std::ranges::transform(weights, parameters, [&](float w) { return rounded(w, rounding); });
+}
+
 }  // namespace
 
 void run(const AddJob& job) {
@@ -147,9 +156,13 @@ void run(const AddJob& job) {
     job.weighted[i] = 0;
     std::uint32_t* outside = job.outside + 1 + missed;
     const float* const values = gradient(s.first, s.count);
-    const std::uint32_t here = kernels.add(
-        values, job.exponents + s.first, job.limit, static_cast<std::uint32_t>(at), s.count,
-        job.sums == nullptr ? nullptr : job.sums + at, &job.weighted[i], outside);
+    std::int32_t* const sums = job.sums == nullptr ? nullptr : job.sums + at;
+    const std::uint32_t here =
+        job.by_dice
+            ? kernels.add_by_dice(job.dice, s.first, values, job.exponents + s.first, job.limit,
+                                  s.count, sums, &job.weighted[i], outside)
+            : kernels.add(values, job.exponents + s.first, job.limit,
+                          static_cast<std::uint32_t>(at), s.count, sums, &job.weighted[i], outside);
     std::uint32_t finite = 0;
     for (std::uint32_t k = 0; k < here; ++k) {
       const std::uint32_t block = s.first + outside[k];
@@ -235,7 +248,7 @@ void run(const ApplyJob& job) {
     const SegmentBlocks& s = job.segments.list[i];
     const std::uint32_t end = s.first + s.count;
     for (std::uint32_t b = s.first; b < end;) {
-      const std::uint32_t n = run_from(job, b, end);
+      const std::uint32_t n = run_from(job, b, end, kRunBlocks);
       update_run(job, grid, means, b, n);
       b += n;
     }
@@ -249,13 +262,58 @@ void run(const PublishJob& job) {
     const SegmentBlocks& s = job.segments.list[i];
     const std::span<const float> weights(job.weights + element(s.first), element(s.count));
     float* parameters = job.parameters + element(s.first);
-    if (job.rounding == Rounding::kNone)
-      std::ranges::copy(weights, parameters);
-    else
-      std::ranges::transform(weights, parameters,
-                             [&](float w) { return rounded(w, job.rounding); });
+    publish(weights, job.rounding, parameters);
     std::copy_n(job.held_exponents + s.first, s.count, job.exponents + s.first);
     job.checksums[i] = checksum_of(s, job.exponents, {&job.parameters, 1}, 0);
+  }
+}
+
+void run(const MultipleJob& job) {
+  check(job);
+  const float factor = job.factor;
+  const float* const from = job.from;
+  float* const to = job.to;
+  if (job.adds)
+    for (std::uint64_t i = 0; i < job.elements; ++i) to[i] += factor * from[i];
+  else if (factor == 1)
+    std::copy_n(from, job.elements, to);
+  else
+    for (std::uint64_t i = 0; i < job.elements; ++i) to[i] = factor * from[i];
+}
+
+void run(const DifferenceJob& job) {
+  check(job);
+  for (std::uint64_t i = 0; i < job.elements; ++i)
+    job.difference[i] = lost(job.before[i], job.after[i]);
+}
+
+void run(const NormJob& job) {
+  check(job);
+  SquareSum squares;
+  for (std::uint32_t b = 0; b < job.blocks; ++b) {
+    const std::span<const float> block(job.gradient + element(b), job.used[b]);
+    if (!std::ranges::all_of(block, [](float x) { return std::isfinite(x); }))
+      ++*job.broken;
+    else if (job.counted[b] > 0)
+      squares.add(block);
+  }
+  squares.add_to(std::span<std::uint64_t, SquareSum::kWords>(job.bins, SquareSum::kWords));
+}
+
+void run(const LocalStepJob& job) {
+  check(job);
+  for (std::uint32_t b = 0; b < job.blocks;) {
+    const std::uint32_t n = run_from(job, b, job.blocks, kRunBlocks);
+    const std::size_t used = element(n - 1) + job.used[b + n - 1];
+    const auto part = [&](auto* array) {
+      return array == nullptr ? std::span(array, 0) : std::span(array + element(b), used);
+    };
+    update(job.numbers, job.groups[b], part(job.gradient), part(job.weights), part(job.first),
+           part(job.second));
+    if (job.parameters != job.weights)
+      publish(part(static_cast<const float*>(job.weights)), job.rounding,
+              job.parameters + element(b));
+    b += n;
   }
 }
 

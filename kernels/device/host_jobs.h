@@ -14,6 +14,10 @@ void run(const WideJob& job);
 void run(const SquaresJob& job);
 void run(const ApplyJob& job);
 void run(const PublishJob& job);
+void run(const MultipleJob& job);
+void run(const DifferenceJob& job);
+void run(const NormJob& job);
+void run(const LocalStepJob& job);
 void run(const ChecksumJob& job);
 void run(const DigestJob& job);
 

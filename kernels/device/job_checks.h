@@ -38,7 +38,7 @@ inline void check(const AddJob& job) {
   if (job.segments.count == 0) return;
   job_checks::check(job.segments, job.first_block);
   STARLING_CHECK(job.scale >= 0 && job.scale <= 126);
-  STARLING_CHECK(job.limit > 0);
+  STARLING_CHECK(job.limit > 0 && (!job.by_dice || job.limit <= 1 << 14));
   STARLING_CHECK(job_checks::aligned(job.gradient) && job.exponents != nullptr);
   STARLING_CHECK(job.sums == nullptr || job_checks::aligned(job.sums));
   STARLING_CHECK(job.weighted != nullptr && job.outside != nullptr && job.broken != nullptr);
@@ -91,6 +91,30 @@ inline void check(const PublishJob& job) {
   STARLING_CHECK(job_checks::aligned(job.weights) && job_checks::aligned(job.parameters));
   STARLING_CHECK(job.held_exponents != nullptr && job.exponents != nullptr);
   STARLING_CHECK(job.checksums != nullptr);
+}
+inline void check(const MultipleJob& job) {
+  STARLING_CHECK(job.elements % kBlock == 0);
+  STARLING_CHECK(job.elements == 0 ||
+                 (job_checks::aligned(job.from) && job_checks::aligned(job.to)));
+}
+inline void check(const DifferenceJob& job) {
+  STARLING_CHECK(job.elements % kBlock == 0);
+  STARLING_CHECK(job.elements == 0 ||
+                 (job_checks::aligned(job.before) && job_checks::aligned(job.after) &&
+                  job_checks::aligned(job.difference)));
+}
+inline void check(const NormJob& job) {
+  STARLING_CHECK(job.blocks == 0 || job_checks::aligned(job.gradient));
+  STARLING_CHECK(job.used != nullptr && job.counted != nullptr);
+  STARLING_CHECK(job.bins != nullptr && job.broken != nullptr);
+}
+inline void check(const LocalStepJob& job) {
+  if (job.blocks == 0) return;
+  STARLING_CHECK(job_checks::aligned(job.gradient) && job_checks::aligned(job.parameters));
+  STARLING_CHECK(job.used != nullptr && job.groups != nullptr);
+  STARLING_CHECK(job_checks::aligned(job.weights) && job_checks::aligned(job.first));
+  STARLING_CHECK(job.second == nullptr || job_checks::aligned(job.second));
+  STARLING_CHECK(job.rounding == Rounding::kNone || job.parameters != job.weights);
 }
 inline void check(const ChecksumJob& job) {
   if (job.segments.count == 0) return;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/base/grid_dice.h"
 #include "kernels/device/element.h"
 
 namespace starling::kernels {
@@ -33,6 +34,8 @@ struct AddJob {
   const std::int16_t* exponents;  // [blocks]
   std::int32_t* sums;             // [elements], added to; null: only the rest is written
   std::int32_t limit;             // Grid::limit()
+  bool by_dice;                   // q is rounded by `dice`, and the limit at most 2^14
+  GridDice dice;
   Segments segments;
   std::uint64_t* weighted;  // [each], written: weighted sum of what was added
   std::uint32_t* outside;   // [1 + blocks of all], written: how many finite ones did not fit, and
@@ -146,6 +149,47 @@ struct PublishJob {
   std::int16_t* exponents;
   Segments segments;
   std::uint64_t* checksums;  // [each], written as ChecksumJob does with seed 0
+};
+
+// Takes multiples of floats: to = factor * from, or to += factor * from. Requires a power of two as the factor, so that the
+// product is rounded where it is too small for a normal float alone.
+struct MultipleJob {
+  const float* from;  // [elements]
+  float factor;
+  bool adds;               // false: what is in `to` is not read
+  float* to;               // [elements], written
+  std::uint64_t elements;  // whole blocks
+};
+
+// Takes what elements lost: before - after, and zero where these have the same bits, infinities and all.
+struct DifferenceJob {
+  const float *before, *after;  // [elements]
+  float* difference;            // [elements], written
+  std::uint64_t elements;       // whole blocks
+};
+
+// Adds squares of a gradient's real elements, exactly, as SquaresJob does those of means.
+struct NormJob {
+  const float* gradient;         // [elements]
+  const std::uint16_t* used;     // [blocks], real elements
+  const std::uint16_t* counted;  // [blocks], those of them whose squares are added: all or none
+  std::uint32_t blocks;
+  std::uint64_t* bins;  // [256][2], low word first, added to
+  std::uint32_t*
+      broken;  // [1], added to: blocks with a NaN or an infinity, whose squares are left out
+};
+
+// Makes a step of weights from a gradient as it is: a local one. Real elements alone change.
+struct LocalStepJob {
+  const float* gradient;            // [elements]
+  const std::uint16_t* used;        // [blocks]
+  const std::uint8_t* groups;       // [blocks], which of numbers.groups its tensor has
+  float *weights, *first, *second;  // second: null if the optimizer has one moment
+  UpdateNumbers numbers;
+  float*
+      parameters;  // the weights as passes read them, written; may be `weights`, if they are not rounded
+  Rounding rounding;
+  std::uint32_t blocks;
 };
 
 // Hashes exponents with hash64, then each array, seeded with the hash before it.

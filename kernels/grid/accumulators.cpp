@@ -16,9 +16,11 @@ constexpr std::uint32_t kStripesMax = 64;
 
 }  // namespace
 
-Accumulators::Accumulators(const Layout& layout, std::uint32_t micro_batches, Device& device)
+Accumulators::Accumulators(const Layout& layout, std::uint32_t micro_batches, Device& device,
+                           const NumbersSpec& numbers)
     : layout_(layout),
       device_(device),
+      numbers_(numbers),
       queue_(device.make_queue()),
       sums_(device, layout.elements()),
       lanes_(layout.segments()),
@@ -96,7 +98,9 @@ void Accumulators::Adding::add(PartId p, std::uint32_t use, const float* gradien
   auto& stripes = sums_.stripes_[p];
   // Threads that add neighbouring micro-batches at once start at different stripes.
   const std::size_t start = std::uint64_t{micro_batch_} * stripes.size() / sums_.progress_.size();
-  const Grid grid = Grid(static_cast<MicroBatch>(sums_.progress_.size())).with_uses(part.uses);
+  const NumbersSpec& numbers = sums_.numbers_;
+  const Grid grid = Grid(static_cast<std::uint32_t>(sums_.progress_.size()), numbers.grid_bits)
+                        .with_uses(part.uses);
   for (std::size_t i = 0; i < stripes.size(); ++i) {
     settle();
     Stripe& stripe = *stripes[(start + i) % stripes.size()];
@@ -108,6 +112,8 @@ void Accumulators::Adding::add(PartId p, std::uint32_t use, const float* gradien
                 .exponents = exponents_,
                 .sums = counts_ ? sums_.sums_.data() : nullptr,
                 .limit = grid.limit(),
+                .by_dice = numbers.rounding == GridRounding::kStochastic,
+                .dice = {seed_, step_.value(), micro_batch_.value(), use},
                 .segments = stripe.list,
                 .weighted = stripe.weighted,
                 .outside = stripe.outside,

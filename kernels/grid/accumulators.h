@@ -29,7 +29,8 @@ class Accumulators {
   struct Stripe;
 
  public:
-  Accumulators(const Layout& layout, std::uint32_t micro_batches, Device& device = host_device());
+  Accumulators(const Layout& layout, std::uint32_t micro_batches, Device& device = host_device(),
+               const NumbersSpec& numbers = {});
 
   const Layout& layout() const { return layout_; }
 
@@ -171,6 +172,7 @@ class Accumulators {
 
   const Layout& layout_;
   Device& device_;
+  const NumbersSpec numbers_;
   const std::unique_ptr<Queue> queue_;
   // The mutex of a segment's stripe guards that segment's part of both.
   Array<std::int32_t> sums_;

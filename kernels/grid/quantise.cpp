@@ -42,6 +42,34 @@ std::uint32_t add_plain(const float* gradient, const std::int16_t* exponents, st
   return missed;
 }
 
+std::uint32_t add_by_dice_plain(const GridDice& dice, std::uint32_t first_block,
+                                const float* gradient, const std::int16_t* exponents,
+                                std::int32_t limit, std::uint32_t blocks, std::int32_t* sums,
+                                std::uint64_t* weighted, std::uint32_t* outside) {
+  std::uint32_t missed = 0;
+  std::int32_t q[kBlock];
+  for (std::uint32_t b = 0; b < blocks; ++b) {
+    const std::size_t at = std::size_t{b} * kBlock;
+    const GridScale scale = grid_scale(exponents[b]);
+    bool fits = true;
+    for (std::uint32_t i = 0; i < GridDice::kCalls; ++i) {
+      const auto call = dice.call(first_block + b, i);
+      for (std::uint32_t k = 0; k < 8; ++k) {
+        const std::uint32_t e = k / 4 * (kBlock / 2) + 4 * i + k % 4;
+        fits = quantise_by_dice(gradient[at + e], scale, limit, GridDice::bits_of(call, e), q[e]) &&
+               fits;
+      }
+    }
+    if (!fits) {
+      outside[missed++] = b;
+      continue;
+    }
+    for (std::uint32_t i = 0; sums != nullptr && i < kBlock; ++i) sums[at + i] += q[i];
+    *weighted += weigh_plain((first_block + b) * kBlock, 1, q);
+  }
+  return missed;
+}
+
 void mean_plain(const std::int32_t* totals, double scale, double micro_batches, float* mean) {
   for (std::uint32_t i = 0; i < kBlock; ++i) mean[i] = mean_of(totals[i], scale, micro_batches);
 }
@@ -69,16 +97,20 @@ const BlockKernels& choose_kernels() {
 
 }  // namespace
 
-Grid::Grid(std::uint32_t count)
-    : micro_batches(count), limit_bits(30 - std::bit_width(count - 1)) {  // ceil(log2 M)
+Grid::Grid(std::uint32_t count, std::uint32_t wanted)
+    : micro_batches(count),
+      bits(wanted),
+      limit_bits(30 - std::bit_width(count - 1)) {  // ceil(log2 M)
+  if (bits > 0) limit_bits = std::min(limit_bits, static_cast<int>(bits) - 1);
   STARLING_CHECK(count >= 1);
   STARLING_CHECK(count <= kMicroBatchesMax);
 }
 
 Grid Grid::with_uses(std::uint32_t uses) const {
   STARLING_CHECK(uses >= 1);
-  Grid grid = *this;
-  grid.limit_bits += std::bit_width(micro_batches - 1) - std::bit_width(uses * micro_batches - 1);
+  Grid grid(uses * micro_batches, bits);
+  grid.micro_batches = micro_batches;
+  grid.headroom_bits = headroom_bits;
   return grid;
 }
 
@@ -124,8 +156,8 @@ GridScale grid_scale(std::int16_t exponent) {
 }
 
 const BlockKernels& plain_kernels() {
-  static constexpr BlockKernels kPlain{add_plain, weigh_plain, mean_plain, squares_plain,
-                                       largest_plain};
+  static constexpr BlockKernels kPlain{add_plain,  add_by_dice_plain, weigh_plain,
+                                       mean_plain, squares_plain,     largest_plain};
   return kPlain;
 }
 

@@ -4,14 +4,16 @@
 //
 // Block b has an exponent x; a gradient g counts as q = round_half_even(g * 2^-x). If every |q| of
 // the block is below 2^(30 - ceil(log2 uM)), with u uses of its part, all of them fit int32 with a
-// bit to spare; if not, the block of this use and micro-batch goes to the side list. Everything here
+// bit to spare (a job may want fewer bits, and q rounded up or down by dice); if not, the block of this use and micro-batch goes to the side list. Everything here
 // is a pure function; the plain and the AVX2 versions give the same bits, so which one runs is no
 // part of the fingerprint.
 
 #include <cstdint>
 #include <span>
 
+#include "core/base/grid_dice.h"
 #include "core/base/ids.h"
+#include "core/job/job.h"
 #include "core/job/layout.h"
 #include "kernels/device/element.h"
 #include "kernels/grid/exponent.h"
@@ -22,13 +24,15 @@ inline constexpr std::uint32_t kMicroBatchesMax = 1u << 24;
 
 // A Grid is what the grid takes from the job.
 struct Grid {
-  // Requires 1 <= micro_batches <= kMicroBatchesMax.
-  explicit Grid(std::uint32_t micro_batches);
+  // Requires 1 <= micro_batches <= kMicroBatchesMax. bits: NumbersSpec::grid_bits.
+  explicit Grid(std::uint32_t micro_batches, std::uint32_t bits = 0);
+  explicit Grid(const Job& job) : Grid(job.micro_batches, job.numbers.grid_bits) {}
   // Returns the grid for blocks to which each micro-batch adds so many times (Part::uses).
   Grid with_uses(std::uint32_t uses) const;
 
   std::uint32_t micro_batches;
-  int limit_bits;  // |q| < 2^limit_bits
+  std::uint32_t bits;  // 0: as many as sums leave
+  int limit_bits;      // |q| < 2^limit_bits
   // A micro-batch may be 2^headroom_bits times the mean; measured in tools/bench/grid_bench.cpp.
   int headroom_bits = 1;
   std::int32_t limit() const { return std::int32_t{1} << limit_bits; }
@@ -65,6 +69,12 @@ struct BlockKernels {
   std::uint32_t (*add)(const float* gradient, const std::int16_t* exponents, std::int32_t limit,
                        std::uint32_t first, std::uint32_t blocks, std::int32_t* sums,
                        std::uint64_t* weighted, std::uint32_t* outside);
+  // Adds likewise, q rounded up or down by dice; the first block has the number first_block. Requires a limit of at
+  // most 2^14.
+  std::uint32_t (*add_by_dice)(const GridDice& dice, std::uint32_t first_block,
+                               const float* gradient, const std::int16_t* exponents,
+                               std::int32_t limit, std::uint32_t blocks, std::int32_t* sums,
+                               std::uint64_t* weighted, std::uint32_t* outside);
   // Returns the weighted sum of blocks.
   std::uint64_t (*weigh)(std::uint32_t first, std::uint32_t blocks, const std::int32_t* values);
   // mean = fp32(total * 2^x / M), rounded once.

@@ -55,6 +55,19 @@ std::uint64_t weigh_avx2(std::uint32_t first, std::uint32_t blocks, const std::i
   return weighing.sum();
 }
 
+// Adds a block's integers to the sums, if they are not null, and weighs them.
+void add_to_sums(const std::int32_t (&q)[kBlock], std::uint32_t first_element, std::int32_t* sums,
+                 Weighing& weighing) {
+  weighing.go_to(first_element);
+  for (unsigned i = 0; i < kBlock; i += 8) {
+    const __m256i part = _mm256_load_si256(reinterpret_cast<const __m256i*>(q + i));
+    weighing.add(part);
+    if (sums == nullptr) continue;
+    auto* sum = reinterpret_cast<__m256i*>(sums + i);
+    _mm256_storeu_si256(sum, _mm256_add_epi32(_mm256_loadu_si256(sum), part));
+  }
+}
+
 bool add_block(const float* gradient, GridScale scale, std::int32_t limit,
                std::uint32_t first_element, std::int32_t* sums, Weighing& weighing) {
   alignas(32) std::int32_t q[kBlock];
@@ -73,14 +86,7 @@ bool add_block(const float* gradient, GridScale scale, std::int32_t limit,
     _mm256_store_si256(reinterpret_cast<__m256i*>(q + i), rounded);
   }
   if (!_mm256_testz_si256(outside, outside)) return false;
-  weighing.go_to(first_element);
-  for (unsigned i = 0; i < kBlock; i += 8) {
-    const __m256i part = _mm256_load_si256(reinterpret_cast<const __m256i*>(q + i));
-    weighing.add(part);
-    if (sums == nullptr) continue;
-    auto* sum = reinterpret_cast<__m256i*>(sums + i);
-    _mm256_storeu_si256(sum, _mm256_add_epi32(_mm256_loadu_si256(sum), part));
-  }
+  add_to_sums(q, first_element, sums, weighing);
   return true;
 }
 
@@ -93,6 +99,105 @@ std::uint32_t add_avx2(const float* gradient, const std::int16_t* exponents, std
     const std::size_t at = std::size_t{b} * kBlock;
     if (!add_block(gradient + at, grid_scale(exponents[b]), limit, first + b * kBlock,
                    sums == nullptr ? nullptr : sums + at, weighing))
+      outside[missed++] = b;
+  }
+  *weighted += weighing.sum();
+  return missed;
+}
+
+// High and low halves of the products of all lanes with a number.
+struct Products {
+  __m256i high, low;
+};
+Products products(__m256i x, std::uint32_t factor) {
+  const __m256i f = _mm256_set1_epi64x(factor);
+  const __m256i even = _mm256_mul_epu32(x, f), odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), f);
+  return {_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa),
+          _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa)};
+}
+
+__m256i of_all(std::uint32_t x) {
+  return _mm256_set1_epi32(static_cast<int>(x));
+}
+
+// Writes the dice of a block's elements: eight calls of Philox (core/base/philox.h) at a time, in lanes.
+void throw_dice(const GridDice& dice, std::uint32_t block, std::int32_t* thrown) {
+  static_assert(kBlock == 256);
+  const std::uint64_t index = (std::uint64_t{dice.use} << 40) + std::uint64_t{block} * 32;
+  for (std::uint32_t first = 0; first < 32; first += 8) {
+    __m256i c0 = _mm256_add_epi32(of_all(static_cast<std::uint32_t>(index) + first),
+                                  _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    __m256i c1 = of_all(static_cast<std::uint32_t>(index >> 32));
+    __m256i c2 = of_all(static_cast<std::uint32_t>(dice.step));
+    __m256i c3 =
+        of_all((static_cast<std::uint32_t>(Purpose::kGridRounding) << 24) ^ dice.micro_batch);
+    std::uint32_t k0 = static_cast<std::uint32_t>(dice.seed);
+    std::uint32_t k1 =
+        static_cast<std::uint32_t>(dice.seed >> 32) ^ static_cast<std::uint32_t>(dice.step >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const Products p0 = products(c0, 0xD2511F53u), p1 = products(c2, 0xCD9E8D57u);
+      c0 = _mm256_xor_si256(_mm256_xor_si256(p1.high, c1), of_all(k0));
+      c1 = p1.low;
+      c2 = _mm256_xor_si256(_mm256_xor_si256(p0.high, c3), of_all(k1));
+      c3 = p0.low;
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    // From word by word to call by call.
+    const __m256i t0 = _mm256_unpacklo_epi32(c0, c1), t1 = _mm256_unpackhi_epi32(c0, c1);
+    const __m256i t2 = _mm256_unpacklo_epi32(c2, c3), t3 = _mm256_unpackhi_epi32(c2, c3);
+    const __m256i u0 = _mm256_unpacklo_epi64(t0, t2), u1 = _mm256_unpackhi_epi64(t0, t2);
+    const __m256i u2 = _mm256_unpacklo_epi64(t1, t3), u3 = _mm256_unpackhi_epi64(t1, t3);
+    const __m256i calls[] = {
+        _mm256_permute2x128_si256(u0, u1, 0x20), _mm256_permute2x128_si256(u2, u3, 0x20),
+        _mm256_permute2x128_si256(u0, u1, 0x31), _mm256_permute2x128_si256(u2, u3, 0x31)};
+    for (unsigned i = 0; i < 4; ++i) {
+      std::int32_t* const to = thrown + 4 * first + 8 * i;
+      _mm256_store_si256(reinterpret_cast<__m256i*>(to),
+                         _mm256_and_si256(calls[i], of_all(0xffff)));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(to + kBlock / 2),
+                         _mm256_srli_epi32(calls[i], 16));
+    }
+  }
+}
+
+bool add_block_by_dice(const std::int32_t* thrown, const float* gradient, GridScale scale,
+                       std::int32_t limit, std::uint32_t first_element, std::int32_t* sums,
+                       Weighing& weighing) {
+  alignas(32) std::int32_t q[kBlock];
+  const __m256 first = _mm256_set1_ps(scale.first), second = _mm256_set1_ps(scale.second);
+  const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  const __m256 bound = _mm256_set1_ps(0x1p14f), fine = _mm256_set1_ps(0x1p16f);
+  const __m256i most = _mm256_set1_epi32(limit - 1);
+  __m256i outside = _mm256_setzero_si256();
+  for (unsigned i = 0; i < kBlock; i += 8) {
+    const __m256 p = _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(gradient + i), first), second);
+    const __m256 large = _mm256_cmp_ps(_mm256_and_ps(p, magnitude), bound, _CMP_NLT_UQ);
+    const __m256i dice = _mm256_load_si256(reinterpret_cast<const __m256i*>(thrown + i));
+    const __m256i rounded =
+        _mm256_srai_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(_mm256_mul_ps(p, fine)), dice), 16);
+    const __m256i above = _mm256_cmpgt_epi32(_mm256_abs_epi32(rounded), most);
+    outside = _mm256_or_si256(outside, _mm256_or_si256(_mm256_castps_si256(large), above));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(q + i), rounded);
+  }
+  if (!_mm256_testz_si256(outside, outside)) return false;
+  add_to_sums(q, first_element, sums, weighing);
+  return true;
+}
+
+std::uint32_t add_by_dice_avx2(const GridDice& dice, std::uint32_t first_block,
+                               const float* gradient, const std::int16_t* exponents,
+                               std::int32_t limit, std::uint32_t blocks, std::int32_t* sums,
+                               std::uint64_t* weighted, std::uint32_t* outside) {
+  Weighing weighing;
+  std::uint32_t missed = 0;
+  alignas(32) std::int32_t thrown[kBlock];
+  for (std::uint32_t b = 0; b < blocks; ++b) {
+    const std::size_t at = std::size_t{b} * kBlock;
+    throw_dice(dice, first_block + b, thrown);
+    if (!add_block_by_dice(thrown, gradient + at, grid_scale(exponents[b]), limit,
+                           (first_block + b) * kBlock, sums == nullptr ? nullptr : sums + at,
+                           weighing))
       outside[missed++] = b;
   }
   *weighted += weighing.sum();
@@ -158,7 +263,8 @@ std::uint32_t largest_avx2(const float* values) {
   return largest;
 }
 
-constexpr BlockKernels kAvx2{add_avx2, weigh_avx2, mean_avx2, squares_avx2, largest_avx2};
+constexpr BlockKernels kAvx2{add_avx2,  add_by_dice_avx2, weigh_avx2,
+                             mean_avx2, squares_avx2,     largest_avx2};
 
 }  // namespace
 

@@ -26,7 +26,7 @@ Array<float> moment(const Layout& layout, const Job& job, Device& device, unsign
 State::State(const Layout& layout, const Job& job, Device& device)
     : layout_(layout),
       job_(job),
-      grid_(job.micro_batches),
+      grid_(job),
       moments_(moments(job.optimizer)),
       queue_(device.make_queue()),
       parameters_(Array<float>::exported(device, layout.elements())),
@@ -36,29 +36,13 @@ State::State(const Layout& layout, const Job& job, Device& device)
       first_(moment(layout, job, device, 0)),
       second_(moment(layout, job, device, 1)),
       held_exponents_(device, layout.blocks()),
-      used_(device, layout.blocks()),
-      in_norm_(device, layout.blocks()),
-      group_of_(device, layout.blocks()),
+      blocks_(job.optimizer, layout, device, *queue_),
       results_(Array<std::uint64_t>::pinned(
           device, std::max<std::size_t>(2 * layout.segments(), SquareSum::kWords + kNormAtOnce))),
       held_(layout.segments()),
       labels_(layout.segments(), kNoVersion),
       checksums_(layout.segments()),
-      parameter_checksums_(layout.segments()) {
-  std::vector<std::uint16_t> used, in_norm;
-  std::vector<std::uint8_t> group_of;
-  UpdateGroups found = update_groups(job.optimizer, layout.tensors());
-  groups_ = std::move(found.groups);
-  for (std::uint32_t b = 0; b < layout.blocks(); ++b) {
-    used.push_back(static_cast<std::uint16_t>(layout.used(b)));
-    group_of.push_back(found.of_tensor[layout.tensor_of(b)]);
-    in_norm.push_back(groups_[group_of.back()].statistics ? 0 : used.back());
-  }
-  used_.copy_in(*queue_, 0, used);
-  in_norm_.copy_in(*queue_, 0, in_norm);
-  group_of_.copy_in(*queue_, 0, group_of);
-  queue_->wait();
-}
+      parameter_checksums_(layout.segments()) {}
 
 State::Span State::span_of(SegmentRange range) const {
   return {layout_.first_block(range.first), layout_.block_count(range)};
@@ -251,7 +235,7 @@ State::Norm State::partial_norm(const Totals& totals, std::span<const SegmentId>
     const SegmentList list(layout_, part);
     queue_->squares({.totals = totals.address(),
                      .exponents = held_exponents_.data(),
-                     .used = in_norm_.data(),
+                     .used = blocks_.in_norm.data(),
                      .wide = totals.wide_means(*queue_, held_exponents_.data(), part),
                      .micro_batches = job_.micro_batches,
                      .segments = list,
@@ -290,14 +274,14 @@ void State::apply(const Totals& totals, const StepRecord& record,
   const SegmentList list(layout_, segments);
   std::uint64_t* sums = results(segments);
   queue_->apply({.totals = totals.address(),
-                 .used = used_.data(),
-                 .groups = group_of_.data(),
+                 .used = blocks_.used.data(),
+                 .groups = blocks_.group_of.data(),
                  .wide = totals.wide_means(*queue_, held_exponents_.data(), segments),
                  .exponents = held_exponents_.data(),
                  .weights = weights_.data(),
                  .first = first_.data(),
                  .second = moments_ == 2 ? second_.data() : nullptr,
-                 .numbers = update_numbers(job_.optimizer, scale, groups_),
+                 .numbers = update_numbers(job_.optimizer, scale, blocks_.groups),
                  .micro_batches = job_.micro_batches,
                  .limit_bits = grid.limit_bits,
                  .headroom_bits = grid.headroom_bits,
@@ -346,7 +330,7 @@ Digest State::digest_part(std::span<const SegmentId> segments) const {
   queue_->digest(
       {.exponents = held_exponents_.data(),
        .arrays = {weights_.data(), first_.data(), moments_ == 2 ? second_.data() : nullptr},
-       .used = used_.data(),
+       .used = blocks_.used.data(),
        .segments = list,
        .digests = results(segments)});
   return sum_of_digests(segments.size());
@@ -356,7 +340,7 @@ Digest State::parameters_part(std::span<const SegmentId> segments) const {
   const SegmentList list(layout_, segments);
   queue_->digest({.exponents = nullptr,
                   .arrays = {parameters_.data(), nullptr, nullptr},
-                  .used = used_.data(),
+                  .used = blocks_.used.data(),
                   .segments = list,
                   .digests = results(segments)});
   return sum_of_digests(segments.size());

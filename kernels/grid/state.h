@@ -25,6 +25,7 @@
 #include "core/job/segment_values.h"
 #include "kernels/device/array.h"
 #include "kernels/device/rounding.h"
+#include "kernels/grid/block_groups.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/grid/totals.h"
 
@@ -203,10 +204,7 @@ class State {
   Array<float> weights_, first_, second_;
   Array<std::int16_t> held_exponents_;  // a separate copy, since it may be a version ahead
 
-  // Jobs read these of a block: its real elements, those of them in the gradient's norm, its tensor's group.
-  Array<std::uint16_t> used_, in_norm_;
-  Array<std::uint8_t> group_of_;
-  std::vector<UpdateGroup> groups_;
+  const BlockGroups blocks_;
   // Jobs write to this pinned memory: two words for each segment,
   // or the bins of a norm and the weighted sums of some segments.
   mutable Array<std::uint64_t> results_;

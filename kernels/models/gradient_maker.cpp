@@ -1,14 +1,24 @@
 #include "kernels/models/gradient_maker.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/models/host_maker.h"
+#include "kernels/models/local_maker.h"
 
 namespace starling::kernels {
 
 GradientMaker::GradientMaker(const Layout& layout, Device& device)
-    : layout_(layout), queue_(device.make_queue()) {
-  for (const Part& part : layout.parts()) elements_ += part.elements() * part.uses;
+    : layout_(layout), own_queue_(device.make_queue()), queue_(*own_queue_) {
+  count_elements();
+}
+
+GradientMaker::GradientMaker(const Layout& layout, Queue& queue) : layout_(layout), queue_(queue) {
+  count_elements();
+}
+
+void GradientMaker::count_elements() {
+  for (const Part& part : layout_.parts()) elements_ += part.elements() * part.uses;
 }
 
 Result<MicroBatchResult> GradientMaker::make(const Working& working, const Batch& batch,
@@ -40,7 +50,7 @@ Result<MicroBatchResult> GradientMaker::evaluate(const Working& working, const B
   PassHooks hooks;
   hooks.take = [](PartId, std::uint32_t, const float*) {};
   auto result = make(working, batch, hooks);
-  queue_->wait();
+  queue_.wait();
   return result;
 }
 
@@ -52,7 +62,7 @@ bool GradientMaker::await(PartId part) {
 void GradientMaker::give(PartId p, std::uint32_t use, float* gradient) {
   if (lacking_) return;
   const std::uint64_t elements = layout_.parts()[p].elements();
-  if (drop_) queue_->zero(gradient, elements * sizeof(float));
+  if (drop_) queue_.zero(gradient, elements * sizeof(float));
   elements_given_ += elements;
   hooks_->before_taking(
       (1 + 2 * static_cast<double>(elements_given_) / static_cast<double>(elements_)) / 3);
@@ -64,9 +74,13 @@ void GradientMaker::give(PartId p, std::uint32_t use, float* gradient) {
 std::unique_ptr<GradientMaker> make_gradient_maker(const Job& job, const Model& model,
                                                    const Layout& layout, Device& device,
                                                    std::uint32_t sequences) {
-  if (auto own = device.make_maker({job.model, layout, job.precision, job.recompute, sequences}))
-    return own;
-  return std::make_unique<HostMaker>(model, layout, device, sequences);
+  // A number that is no multiple is an error of the pass.
+  const std::uint32_t of_pass =
+      job.local.on() ? std::max(sequences / job.local.steps, 1u) : sequences;
+  auto maker = device.make_maker({job.model, layout, job.precision, job.recompute, of_pass});
+  if (!maker) maker = std::make_unique<HostMaker>(model, layout, device, of_pass);
+  if (!job.local.on()) return maker;
+  return std::make_unique<LocalMaker>(std::move(maker), job, layout, device);
 }
 
 }  // namespace starling::kernels

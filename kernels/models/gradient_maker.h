@@ -22,6 +22,8 @@ struct PassHooks {
   // Called before a part is read; returns when it is there. False: it will
   // not come. Then the pass ends with an error and gives nothing more.
   std::function<bool(PartId)> before_reading = [](PartId) { return true; };
+  // Called between the passes of a gradient that several make. False: it is no longer wanted. Then as above.
+  std::function<bool()> go_on = [] { return true; };
   // Called before each use's gradient is taken, with how much of the passes is
   // over, 0 to 1, if the forward pass takes a third and the rest goes by elements.
   std::function<void(double)> before_taking = [](double) {};
@@ -48,15 +50,19 @@ class GradientMaker {
   virtual Result<MicroBatchResult> evaluate(const Working& working, const Batch& batch);
   // Makes the gradient of the next batch count as zero.
   void drop_gradient() { drop_ = true; }
+  // True: what PassHooks::take is given stays as it is until the next one has returned.
+  virtual bool gives_ahead() const { return false; }
   // The last make() handed over the gradient of the loss times 2^scale().
   virtual std::int32_t scale() const { return 0; }
-  Queue& queue() { return *queue_; }
+  Queue& queue() { return queue_; }
   // Returns how long the last make() took to hand over what it had made.
   std::chrono::nanoseconds taking_took() const { return taking_took_; }
 
  protected:
   // Borrows `layout` and `device`, which must outlive it.
   GradientMaker(const Layout& layout, Device& device);
+  // Borrows the queue, too.
+  GradientMaker(const Layout& layout, Queue& queue);
 
   const Layout& layout() const { return layout_; }
   // Returns the numbers of the batch at hand.
@@ -65,19 +71,27 @@ class GradientMaker {
   // Makes the gradient; calls await() before it reads a part, give() for each use of each part.
   // Once await() says that a part will not come, it may compute anything. Errors: as Model::pass().
   virtual Result<MicroBatchResult> pass(const Batch& batch) = 0;
-  // True: what give() handed over stays as it is until the next give() has returned.
-  virtual bool gives_ahead() const { return false; }
   // Returns false if the part will not come.
   bool await(PartId part);
   bool lacking() const { return lacking_; }
+  // Returns false if the gradient is no longer wanted, as if a part had not come.
+  bool goes_on() {
+    lacking_ = lacking_ || !hooks_->go_on();
+    return !lacking_;
+  }
+  // Tells how much of the passes is over, where several make a gradient (PassHooks::before_taking).
+  void passed(double part) { hooks_->before_taking(part); }
   // Hands over [elements of the part] in the device's memory, which queue()
   // has been asked to write; it may be written again when give() returns.
   void give(PartId part, std::uint32_t use, float* gradient);
 
  private:
+  void count_elements();
+
   const Layout& layout_;
-  std::uint64_t elements_ = 0;  // of a pass's gradients, each use of a part counts
-  const std::unique_ptr<Queue> queue_;
+  std::uint64_t elements_ = 0;              // of a pass's gradients, each use of a part counts
+  const std::unique_ptr<Queue> own_queue_;  // null: it is another maker's
+  Queue& queue_;
   // These are of the batch at hand.
   Working working_;
   const PassHooks* hooks_ = nullptr;
@@ -95,7 +109,8 @@ struct MakerSpec {
   bool recompute = false;
   std::uint32_t sequences = 1;  // of each batch
 };
-// Makes the device's own maker, or the host's. Borrows all but the numbers.
+// Makes the device's own maker, or the host's, of batches of so many sequences; of local steps, if the job has some.
+// Borrows all but the numbers.
 std::unique_ptr<GradientMaker> make_gradient_maker(const Job& job, const Model& model,
                                                    const Layout& layout, Device& device,
                                                    std::uint32_t sequences);

@@ -28,6 +28,7 @@ struct MicroBatchResult {
   // Other measured values, as many as the job names and in its order; their means
   // over the micro-batches of a step stand in its record (`step` event, `metrics`).
   std::vector<double> metrics{};
+  std::uint32_t skipped = 0;  // local steps that were not made, as their gradients were not finite
 };
 
 // A Workspace is memory for one pass at a time: activations and scratch. It is

@@ -46,10 +46,10 @@ Digest state_after_steps(const Job& job) {
   std::iota(all.begin(), all.end(), SegmentId{0});
   for (const SegmentId s : all) state.hold(s);
   std::vector<std::int16_t> exponents(layout.blocks());
-  initial_exponents(Grid(job.micro_batches), layout, probe_gradient(layout, 0, 0), exponents);
+  initial_exponents(Grid(job), layout, probe_gradient(layout, 0, 0), exponents);
   state.initialise(probe_gradient(layout, 99, 99), exponents);
   const auto queue = host_device().make_queue();
-  Accumulators accumulators(layout, job.micro_batches);
+  Accumulators accumulators(layout, job.micro_batches, host_device(), job.numbers);
   Totals totals(layout, job.micro_batches);
   for (Version step = 0; step < kSteps; ++step) {
     for (MicroBatch m = 0; m < adds; ++m) {
@@ -77,16 +77,12 @@ Digest state_after_steps(const Job& job) {
   return state.digest_part(all);
 }
 
-}  // namespace
-
-Digest probe_steps(const Job& job) {
-  ByteWriter probe;
-  probe.put(state_after_steps(job));
-  const std::uint64_t steps = std::max<std::uint64_t>(1, job.steps);
+// Puts rates and updates late in so many steps.
+void put_updates(ByteWriter& probe, const OptimizerSpec& optimizer, std::uint64_t steps) {
   for (const std::uint64_t late : {steps / 3, steps / 2, steps - 1}) {
     StepScale scale;
-    scale.rate = learning_rate(job.optimizer, late, steps);
-    scale.clip_scale = clip_factor(0.7, job.optimizer.clip);
+    scale.rate = learning_rate(optimizer, late, steps);
+    scale.clip_scale = clip_factor(0.7, optimizer.clip);
     scale.t = late + 1;
     std::vector<float> gradient(kBlock), weights(kBlock), first(kBlock), second(kBlock);
     for (std::size_t i = 0; i < kBlock; ++i) {
@@ -95,11 +91,20 @@ Digest probe_steps(const Job& job) {
       first[i] = noise(i, late, 3);
       second[i] = noise(i, late, 4) * noise(i, late, 4);
     }
-    update(job.optimizer, scale, /*decay=*/true, gradient, weights, first, second);
+    update(optimizer, scale, /*decay=*/true, gradient, weights, first, second);
     probe.put(scale.rate);
     for (const auto& values : {weights, first, second})
       probe.put(hash128(as_bytes(std::span<const float>(values))));
   }
+}
+
+}  // namespace
+
+Digest probe_steps(const Job& job) {
+  ByteWriter probe;
+  probe.put(state_after_steps(job));
+  put_updates(probe, job.optimizer, std::max<std::uint64_t>(1, job.steps));
+  if (job.local.on()) put_updates(probe, job.local.optimizer, local_steps(job));
   return hash128(std::move(probe).take());
 }
 

@@ -8,7 +8,7 @@
 namespace starling::kernels {
 
 // Returns the digest of the state after these steps under the job's optimizer, and of rates and
-// updates late in the job. Workers with other digests would give copies of a segment other bits.
+// updates late in the job, of its local steps too. Workers with other digests would give copies of a segment other bits.
 Digest probe_steps(const Job& job);
 
 }  // namespace starling::kernels

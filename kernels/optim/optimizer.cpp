@@ -9,6 +9,7 @@
 
 #include "core/base/check.h"
 #include "core/job/formula.h"
+#include "core/job/schedule.h"
 #include "kernels/optim/formula_update.h"
 #include "kernels/optim/own.h"
 #include "kernels/optim/update.h"
@@ -94,16 +95,29 @@ unsigned moments(const OptimizerSpec& spec) {
   return spec.kind == OptimizerKind::kSgd ? 1 : 2;
 }
 
-Result<> check_optimizer(const OptimizerSpec& spec) {
+namespace {
+
+Result<> check_optimizer(const OptimizerSpec& spec, const std::string& section) {
+  STARLING_TRY(check_schedule(spec, section));
   if (spec.kind != OptimizerKind::kOwn) return ok();
   const auto* own = Named<OwnOptimizer>::find(spec.name);
   if (own == nullptr)
     return Error(Code::kBadInput, "this program has no optimizer \"" + spec.name + "\", it has " +
-                                      Named<OwnOptimizer>::known() + "; [optimizer].name");
+                                      Named<OwnOptimizer>::known() + "; [" + section + "].name");
   if (own->moments < 1 || own->moments > 2 || !own->update)
-    return Error(Code::kBadInput,
-                 "the optimizer \"" + spec.name +
-                     "\" must have 1 or 2 moments and an update; [optimizer].name");
+    return Error(Code::kBadInput, "the optimizer \"" + spec.name +
+                                      "\" must have 1 or 2 moments and an update; [" + section +
+                                      "].name");
+  return ok();
+}
+
+}  // namespace
+
+Result<> check_optimizers(const Job& job) {
+  STARLING_TRY(check_optimizer(job.optimizer, "optimizer"));
+  if (job.local.on()) {
+    STARLING_TRY(check_optimizer(job.local.optimizer, "local"));
+  }
   return ok();
 }
 

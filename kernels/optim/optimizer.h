@@ -31,8 +31,8 @@ double power(double base, std::uint64_t exponent);
 // (SGD: buf), or as an application's says (2 where it is not known). All start at zero.
 unsigned moments(const OptimizerSpec& spec);
 
-// Errors: kBadInput  the job names an own optimizer that was not registered, or an invalid one.
-Result<> check_optimizer(const OptimizerSpec& spec);
+// Errors: kBadInput  the job names an own optimizer or schedule that was not registered, or an invalid one.
+Result<> check_optimizers(const Job& job);
 
 // Returns the numbers of a step for tensors of these groups, at most kUpdateGroupsMax,
 // computed in double and rounded once; all below are float.

@@ -2,7 +2,9 @@
 // These functions make one element's step of each optimizer: correctly rounded operations in
 // a fixed order, the same bits everywhere. A compiler for another processor reads this too.
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "kernels/device/both.h"
 #include "kernels/device/jobs.h"
@@ -41,6 +43,13 @@ STARLING_BOTH inline void sgd(const SgdNumbers& n, float gradient, float& w, flo
   const float b = n.mu * momentum + g;
   momentum = b;
   w = w - n.rate * (n.own * g + n.ahead * b);
+}
+
+// Returns what an element lost: of equal infinities nothing.
+STARLING_BOTH inline float lost(float before, float after) {
+  return std::bit_cast<std::uint32_t>(before) == std::bit_cast<std::uint32_t>(after)
+             ? 0
+             : before - after;
 }
 
 // Makes a step of running statistics, whose gradient is old less new.

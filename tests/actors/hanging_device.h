@@ -32,6 +32,10 @@ class HangingDevice : public kernels::EmulatedDevice {
     void squares(const kernels::SquaresJob&) override {}
     void apply(const kernels::ApplyJob&) override {}
     void publish(const kernels::PublishJob&) override {}
+    void multiple(const kernels::MultipleJob&) override {}
+    void difference(const kernels::DifferenceJob&) override {}
+    void norm(const kernels::NormJob&) override {}
+    void local_step(const kernels::LocalStepJob&) override {}
     void checksum(const kernels::ChecksumJob&) override {}
     void digest(const kernels::DigestJob&) override {}
     void wait() override {

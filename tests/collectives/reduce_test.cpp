@@ -97,18 +97,21 @@ struct ReduceGroup {
   // `in_place`: totals are added up where the own sums are, which R2 forbids.
   void make(bool in_place = false) {
     ranks.clear();
-    for (Rank r = 0; r < world; ++r) {
-      Worker& w = workers[r];
-      const Sums sums{&layout,
-                      w.accumulators,
-                      w.lanes,
-                      in_place ? w.accumulators : w.totals,
-                      in_place ? w.lanes : w.total_lanes,
-                      &w.received};
-      const ReduceOptions options{r, world, kStep,
-                                  CompleteLanes(kReduceSeed, kStep, M, layout.uses_max())};
-      ranks.push_back(std::make_unique<Reduce>(sums, holders, options));
-    }
+    ranks.resize(world);
+    for (Rank r = 0; r < world; ++r) make_one(r, in_place);
+  }
+  void make_one(Rank r, bool in_place = false) {
+    Worker& w = workers[r];
+    const Sums sums{&layout,
+                    w.accumulators,
+                    w.lanes,
+                    in_place ? w.accumulators : w.totals,
+                    in_place ? w.lanes : w.total_lanes,
+                    &w.received,
+                    grid_bits};
+    const ReduceOptions options{r, world, kStep,
+                                CompleteLanes(kReduceSeed, kStep, M, layout.uses_max())};
+    ranks[r] = std::make_unique<Reduce>(sums, holders, options);
   }
 
   // Buckets are contributed, shares ended and frames delivered in random order. `limit` frames at
@@ -182,6 +185,7 @@ struct ReduceGroup {
   std::vector<SideKey> all_side;
   Holders holders;
   std::vector<std::unique_ptr<Reduce>> ranks;
+  std::uint32_t grid_bits = 0;  // of Sums
 };
 
 // Goal: whatever the world size, the placement and the order of arrival, every holder has the sum
@@ -199,6 +203,45 @@ TEST_CASE("reduce: every holder gets the exact totals, in any order of arrival")
     group.check_all();
     for (Rank r = 0; r < group.world; ++r) CHECK(group.workers[r].accumulators == before[r]);
   }
+}
+
+TEST_CASE("reduce: packed sums give the same totals, in fewer bytes") {
+  for (std::uint32_t seed = 0; seed < 80; ++seed) {
+    CAPTURE(seed);
+    ReduceGroup group(1 + seed % 8, 1 + seed * 7 % 40, /*M=*/1 + seed % 13, seed);
+    group.grid_bits = 11;  // of what add_use() draws
+    MemoryNet net(group.world);
+    group.make();
+    const auto result = group.run(net);
+    REQUIRE_MESSAGE(result.has_value(), result.error().text());
+    group.check_all();
+  }
+}
+
+// What a sender may have is bounded: a wider sum is an error of its connection, as is any frame of the other form.
+TEST_CASE("reduce: packed sums that are none of the sender's micro-batches are refused") {
+  ReduceGroup group(2, 4, /*M=*/3, /*seed=*/2);
+  group.holders = std::make_shared<const Table>(Table(group.layout.segments(), {1, 0}));
+  const auto refused = [&](std::uint32_t bits, bool receiver_packs) {
+    MemoryNet net(group.world);
+    group.grid_bits = bits;
+    group.make();
+    if (!receiver_packs) {
+      group.grid_bits = 0;
+      group.make_one(1);
+    }
+    REQUIRE(group.ranks[0]->start(group.workers[0].own, net.end(0)).has_value());
+    Result<> result = ok();
+    while (result && net.deliver_one(group.random, group.handler(net), &result)) {
+    }
+    return result ? std::string() : result.error().text();
+  };
+  CHECK(refused(11, true).empty());
+  CHECK(refused(5, true).find("packed sums that are none of its micro-batches") !=
+        std::string::npos);
+  CHECK(refused(11, false).find("whose sums are packed") != std::string::npos);
+  group.workers[0].lanes[0].micro_batches = 4;
+  CHECK(refused(11, true).find("of more micro-batches than there are") != std::string::npos);
 }
 
 // R2: since accumulators are never written, a reduction that broke off anywhere is simply done

@@ -39,6 +39,18 @@ TEST_CASE("held out: whole batches from the first sample on, the same at every e
   CHECK(has(few.error().text(), "7 batches of 2 samples must be held out, there are 12 samples"));
 }
 
+TEST_CASE("held out: of a job of local steps a batch is one of a pass, with draws of its own") {
+  const DataFolder folder;
+  Job job = job_with(folder.write("held", std::string(3 * 12 + 1, 'a')));
+  job.micro_batch_sequences = 4;
+  job.local.steps = 2;
+  const auto held_out = HeldOut::open(job).value();
+  CHECK(held_out->batches() == 6);
+  CHECK(held_out->batch(4, 0).value().sequences == 2);
+  // The last pass of the last micro-batch draws with number 3 * 2 - 1.
+  CHECK(held_out->batch(4, 0).value().draw == DrawKey{1, 4, 6});
+}
+
 // Goal: each held-out batch comes with exactly one micro-batch.
 TEST_CASE("held out: batches are spread evenly over micro-batches, each once") {
   const DataFolder folder;

@@ -2,9 +2,11 @@
 whatever happens, the rate in every step, and one line for what cannot be."""
 import os
 import signal
+import subprocess
+import sys
 
-from harness import main, require, wait_until
-from scripts import HEAD, ended, events, result, started, written
+from harness import PATIENCE, STARLING, main, require, wait_until
+from scripts import HEAD, PATHS, ended, events, result, started, written
 
 STEPS = 24
 # Rates that rise and fall, of two groups; the first step's is 0.
@@ -148,7 +150,55 @@ train(paced, returning, **options)
         require(code == 0 and first and first[0]["loss"] < 0.5, f"{name}: {code}, {first}: {said}")
 
 
-main(groups_and_a_schedule_have_one_digest_through_a_kill, groups_and_a_schedule_go_on_from_a_checkpoint,
+# Local steps of torch's optimizer, in processes whose parameters change from pass to pass.
+LOCAL = SCRIPT + """
+options |= dict(steps=6, local_steps=4, outer=starling.SGD(0.7, momentum=0.9, floor=1.0), grid_bits=8,
+                validation=lambda: build()[1], evaluate_every=3)
+options.update(eval(os.environ.get("OTHER", "{}")))
+train(paced, **options)
+"""
+
+
+def local_steps_have_one_digest_through_a_kill(place):
+    script = written(place, "local.py", LOCAL)
+    quiet = result(script, OUT=place.path("quiet"))
+    start, = events(place.path("quiet"), "start")
+    require((start["micro_batches"], start["sequences"]) == (4, 16), f"{start}")
+    require([e["rate"] for e in events(place.path("quiet"), "step")] == 6 * [0.7], "the rates are not the outer ones")
+    out = place.path("disturbed")
+    run = started(script, OUT=out, WORKERS="3", PACE="0.05")
+    wait_until(lambda: len(events(out, "step")) > 1, "steps")
+    victim = next(e for e in events(out, "worker") if e["what"] == "joined")
+    os.kill(victim["pid"], signal.SIGKILL)
+    said = "".join(run.communicate())
+    require(run.returncode == 0 and f"RESULT {quiet}" in said, f"{run.returncode}, expected {quiet}: {said[-2000:]}")
+    evaluated = [[e["loss"] for e in events(folder, "evaluation")] for folder in (place.path("quiet"), out)]
+    require(len(evaluated[0]) == 2 and evaluated[0] == evaluated[1], f"{evaluated}")
+    # A step of one local step of plain SGD, taken as it is, is a step of plain SGD.
+    one = "dict(steps=24, micro_batches=1, optimizer=starling.SGD(0.05, momentum=0.0, nesterov=False), schedule='constant', groups=None, clip=0.0, grid_bits=None, "
+    losses = []
+    for name, more in (("plain", "local_steps=None, outer=None)"),
+                       ("one", "local_steps=1, outer=starling.SGD(1.0, momentum=0.0, nesterov=False, floor=1.0))")):
+        result(script, OUT=place.path(name), OTHER=one + more)
+        losses.append([e["loss"] for e in events(place.path(name), "step")])
+    require(len(losses[0]) == 24 and losses[0][-1] < losses[0][0] / 2, f"{losses[0]}")
+    require(all(abs(a - b) <= 1e-5 * a for a, b in zip(*losses)), f"{losses}")
+
+
+def a_job_of_other_local_steps_than_the_scripts_is_refused(place):
+    script, job = written(place, "plain.py", SCRIPT + "\ntrain(paced, **options)\n"), place.path("job.toml")
+    code, said = ended(script, STARLING_WRITE_JOB=job)
+    require(code == 0 and os.path.exists(job), said)
+    with open(job) as file:
+        text = file.read().replace("sequences = 4", "sequences = 16")
+    with open(job, "w") as file:
+        file.write(text + '\n[local]\nsteps = 4\nkind = "sgd"\npeak_rate = 0.1\n')
+    done = subprocess.run([STARLING, "run", job, "--out", place.path("out")], capture_output=True, text=True, timeout=PATIENCE,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "STARLING_PYTHON": sys.executable})
+    require(done.returncode == 2 and "the job has local_steps=4, the script local_steps=None" in done.stderr, f"{done}")
+
+
+main(local_steps_have_one_digest_through_a_kill, a_job_of_other_local_steps_than_the_scripts_is_refused, groups_and_a_schedule_have_one_digest_through_a_kill, groups_and_a_schedule_go_on_from_a_checkpoint,
      a_sampled_schedule_ends_with_its_steps, what_cannot_be_is_told_in_one_line,
      torchs_optimizer_is_as_ours_and_harmless_options_are_said,
      what_no_loss_reaches_changes_by_weight_decay_alone, an_optimizer_object_is_of_the_net_that_build_returns)

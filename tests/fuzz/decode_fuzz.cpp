@@ -1,7 +1,7 @@
 // What a peer can reach before anybody trusts it: the decoders of envelopes, log entries and
 // the group's state, and the key file's parser; of the small frames of a step; of what metadata
 // services answer; of the manifest of a checkpoint; of a line of events; and of what others wrote of a model: its
-// tokenizer, its config.json, token files, weights of torch. First byte of the input: which one, and
+// tokenizer, its config.json, token files, weights of torch; of packed sums. First byte of the input: which one, and
 // whether the rest is sealed first (so that a fuzzer gets past the checksum). An accepted message
 // must be one that we could have sent: encoding it again checks all limits, and decoding that must
 // give the same bytes once more.
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "actors/notices/answers.h"
+#include "collectives/pack.h"
 #include "core/base/check.h"
 #include "core/base/keys.h"
 #include "core/data/token_file.h"
@@ -182,12 +183,26 @@ void check_torch(ByteView bytes) {
   }
 }
 
+// What packed sums say is what they are packed from, if they are as narrow as can be.
+void check_packed(ByteView bytes) {
+  if (bytes.size() < 2) return;
+  std::vector<std::int32_t> sums(std::size_t{bytes[0]} % 5 * kBlock);
+  ByteView from = bytes.subspan(2);
+  if (!collectives::unpack(from, bytes[1] % 33, sums)) return;
+  Bytes again;
+  collectives::pack(sums, again);
+  STARLING_CHECK(again.size() <= bytes.size() - 2 - from.size());
+  std::vector<std::int32_t> back(sums.size());
+  ByteView all = again;
+  STARLING_CHECK(collectives::unpack(all, 32, back) && all.empty() && back == sums);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const ByteView rest(data + 1, size - 1);
-  switch (data[0] % 17) {
+  switch (data[0] % 18) {
     case 0:
       check_envelope(rest);
       break;
@@ -236,8 +251,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 15:
       check_tokens(rest);
       break;
-    default:
+    case 16:
       check_torch(rest);
+      break;
+    default:
+      check_packed(rest);
       break;
   }
   return 0;

@@ -54,13 +54,14 @@ TEST_CASE("checks: jobs of a queue with wrong addresses or numbers end the proce
   std::uint64_t weighted[1], seeds[1] = {}, checksums[1];
   std::uint32_t outside[3], broken[1];
   const SegmentBlocks segment{0, 1, 1};
-  AddJob add{floats.data(), 0,        1,       exponents, sums.data(), 1000,
+  AddJob add{floats.data(), 0,        1,       exponents, sums.data(), 1000, false, {},
              {&segment, 1}, weighted, outside, broken};
   hold<AddJob>(add, [&](const AddJob& j) { queue->add(j); },
                {[](AddJob& j) { j.scale = 127; }, [](AddJob& j) { j.scale = -1; },
                 [](AddJob& j) { j.first_block = 2; }, [](AddJob& j) { ++j.gradient; },
                 [](AddJob& j) { j.limit = 0; }, [](AddJob& j) { j.broken = nullptr; },
-                [](AddJob& j) { j.segments.list = nullptr; }});
+                [](AddJob& j) { j.segments.list = nullptr; },
+                [](AddJob& j) { j.by_dice = true, j.limit = (1 << 14) + 1; }});
   const SumJob sum{sums.data(), sums.data(), sums.data(), 2 * kBlock};
   hold<SumJob>(sum, [&](const SumJob& j) { queue->sum(j); },
                {[](SumJob& j) { j.elements -= 1; }, [](SumJob& j) { ++j.a; },
@@ -71,6 +72,15 @@ TEST_CASE("checks: jobs of a queue with wrong addresses or numbers end the proce
       checksum, [&](const ChecksumJob& j) { queue->checksum(j); },
       {[](ChecksumJob& j) { j.arrays[1] = j.arrays[0] + 1; },
        [](ChecksumJob& j) { j.first_block = 2; }, [](ChecksumJob& j) { j.seeds = nullptr; }});
+  std::uint16_t used[2] = {};
+  std::uint8_t groups[2] = {};
+  const LocalStepJob step{floats.data(),   used,    groups,          floats.data(),
+                          floats.data(),   nullptr, UpdateNumbers{}, floats.data(),
+                          Rounding::kNone, 0};
+  hold<LocalStepJob>(step, [&](const LocalStepJob& j) { queue->local_step(j); },
+                     {[](LocalStepJob& j) { j.blocks = 1, j.rounding = Rounding::kBf16; },
+                      [](LocalStepJob& j) { j.blocks = 1, ++j.gradient; },
+                      [](LocalStepJob& j) { j.blocks = 1, j.groups = nullptr; }});
 }
 
 }  // namespace starling::kernels

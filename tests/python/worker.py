@@ -54,7 +54,7 @@ class Process:
         self.parameters, self.gradient = (memoryview(mmap.mmap(file, size)).cast("f") for file in self._files)
         try:
             # Version, block, seed, samples of a micro-batch, and a script without module, arguments, texts, earlier calls or start.
-            self.greeting = self.ask(b"h" + struct.pack("<IIQI", 5, BLOCK, 5, 4) + struct.pack("<IIIIIII", 0, 0, 0, 1, 0, 0, 0))
+            self.greeting = self.ask(b"h" + struct.pack("<IIQII", 6, BLOCK, 5, 4, 0) + struct.pack("<IIIIIII", 0, 0, 0, 1, 0, 0, 0))
             self.proof = self.ask(self._pass(b"v", 0, SAMPLES))
             self.initialise()
             self.ask(b"m" + struct.pack("<BQQBQQQ", 0, 0, size, 0, 0, size, size), self._files)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """torch's own optimizers and schedulers given to train(), beside a loop of torch alone with the same: the losses of all
-steps, and one digest for 1 worker and for 3 of which one is killed.
+steps, and one digest for 1 worker and for 3 of which one is killed. So of local steps, too.
 
   optimizers.py STARLING [--steps 200] [--only NAME,NAME]
 
@@ -75,10 +75,78 @@ CASES = {
     "sgd-constant": (lambda net: SGD(net.parameters(), lr=0.05), lambda o: schedulers.ConstantLR(o, 1.0), 0.0, None),
 }
 
+LOCAL_STEPS = 8
+LOCAL_ALL = STEPS // LOCAL_STEPS * LOCAL_STEPS  # local steps of the job: as many as others have steps
+
+
+def local_factor(k):
+    """Of the rate of local step k."""
+    return min(1, (k + 1) / 20, max(0, (LOCAL_ALL - k) / (LOCAL_ALL - 20)))
+
+
+# Of each: the optimizer of local steps, the norm that is clipped, and that of the steps that are made of them.
+LOCAL = {
+    "local-adamw": (adamw, 1.0, starling.SGD(0.7, momentum=0.9, nesterov=True, floor=1.0)),
+    "local-sgd": (momentum, 0.0, starling.SGD(1.0, momentum=0.0, nesterov=False, floor=1.0)),
+}
+
+
+def steps_of(name):
+    return STEPS // LOCAL_STEPS if name in LOCAL else STEPS
+
+
+def sample_batch(data, position):
+    numbers = [same_bits.sample_of(1, position + i, len(data), same_bits.PURPOSE_DATA_ORDER) for i in range(models.BATCH)]
+    return torch.utils.data.default_collate([data[i] for i in numbers])
+
+
+def plain_local(name):
+    """As plain(): each micro-batch makes local steps of its own, and torch's SGD a step of what they changed."""
+    from starling.module import seed_everything
+
+    make, clip, outer = LOCAL[name]
+    torch.set_num_threads(1)
+    seed_everything(1)
+    net, data = models.build()
+    weights = [p.detach().clone().requires_grad_() for p in net.parameters()]
+    step_of_all = SGD(weights, lr=outer.rate, momentum=outer.momentum, nesterov=outer.nesterov)
+    losses = []
+    for step in range(steps_of(name)):
+        total = 0.0
+        for w in weights:
+            w.grad = torch.zeros_like(w)
+        for m in range(models.MICRO_BATCHES):
+            with torch.no_grad():
+                for p, w in zip(net.parameters(), weights):
+                    p.copy_(w)
+            optimizer = make(net)
+            rates = [group["lr"] for group in optimizer.param_groups]
+            for i in range(LOCAL_STEPS):
+                number = m * LOCAL_STEPS + i
+                seed_everything(1, step, number)
+                for group, rate in zip(optimizer.param_groups, rates):
+                    group["lr"] = rate * local_factor(step * LOCAL_STEPS + i)
+                optimizer.zero_grad()
+                value = models.loss(net, sample_batch(data, (step * models.MICRO_BATCHES * LOCAL_STEPS + number) * models.BATCH))
+                value.backward()
+                if clip:
+                    torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+                optimizer.step()
+                total += value.item() / models.MICRO_BATCHES / LOCAL_STEPS
+            with torch.no_grad():
+                for p, w in zip(net.parameters(), weights):
+                    w.grad += (w - p) / models.MICRO_BATCHES
+        step_of_all.step()
+        losses.append(total)
+    print(json.dumps(losses))
+
 
 def plain(name):
     """Prints the losses of a loop of torch alone, over the samples that the job takes."""
     from starling.module import seed_everything
+
+    if name in LOCAL:
+        return plain_local(name)
 
     make, schedule, clip, _ = CASES[name]
     torch.set_num_threads(1)
@@ -92,9 +160,7 @@ def plain(name):
         total = 0.0
         for m in range(models.MICRO_BATCHES):
             seed_everything(1, step, m)
-            first = (step * models.MICRO_BATCHES + m) * models.BATCH
-            numbers = [same_bits.sample_of(1, first + i, len(data), same_bits.PURPOSE_DATA_ORDER) for i in range(models.BATCH)]
-            value = models.loss(net, torch.utils.data.default_collate([data[i] for i in numbers]))
+            value = models.loss(net, sample_batch(data, (step * models.MICRO_BATCHES + m) * models.BATCH))
             (value / models.MICRO_BATCHES).backward()
             total += value.item() / models.MICRO_BATCHES
         if clip:
@@ -106,17 +172,21 @@ def plain(name):
 
 
 def train(name):
-    make, _, clip, schedule = CASES[name]
-    starling.train(models.build, models.loss, steps=STEPS, micro_batches=models.MICRO_BATCHES, batch_size=models.BATCH,
-                   optimizer=make, schedule=schedule, clip=clip, workers=int(os.environ["WORKERS"]), out=os.environ["OUT"],
-                   lease_ms=5000)
+    if name in LOCAL:
+        make, clip, outer = LOCAL[name]
+        given = {"local_steps": LOCAL_STEPS, "outer": outer, "schedule": lambda o: schedulers.LambdaLR(o, local_factor)}
+    else:
+        make, _, clip, schedule = CASES[name]
+        given = {"schedule": schedule}
+    starling.train(models.build, models.loss, steps=steps_of(name), micro_batches=models.MICRO_BATCHES, batch_size=models.BATCH,
+                   optimizer=make, clip=clip, workers=int(os.environ["WORKERS"]), out=os.environ["OUT"], lease_ms=5000, **given)
 
 
 def run(name, workers, kill, **environment):
     one = same_bits.Run("mlp", workers, STEPS, arguments=["--train", name], script=os.path.abspath(__file__), **environment)
     while kill and one.process.poll() is None:
         one.look()
-        if one.step() >= STEPS // 4:
+        if one.step() >= steps_of(name) // 4:
             os.kill(sorted(one.workers().values())[0], signal.SIGKILL)
             kill = False
         time.sleep(0.02)
@@ -148,7 +218,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("starling", nargs="?")
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--only", default=",".join(CASES))
+    parser.add_argument("--only", default=",".join([*CASES, *LOCAL]))
     parser.add_argument("--plain")
     parser.add_argument("--train")
     options = parser.parse_args()

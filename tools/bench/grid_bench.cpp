@@ -24,6 +24,8 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/pack.h"
+#include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/base/philox.h"
 #include "kernels/grid/accumulators.h"
@@ -209,6 +211,33 @@ std::vector<float> flat_gradient(const Layout& layout, MicroBatch m) {
   return flat;
 }
 
+// Measures adding with 8 bits, by dice and without, and what packs the sums; in GB/s of words.
+template <class PerMillion, class Added>
+void bench_coarse(const Options& options, const PerMillion& per_million, const Added& added) {
+  print(options,
+        {"add, 8 bits, nearest", "ms/Mi", per_million(added({8, GridRounding::kNearest}).first)});
+  auto [times, sums] = added({8, GridRounding::kStochastic});
+  print(options, {"add, 8 bits, stochastic", "ms/Mi", per_million(std::move(times))});
+  const auto rate_of = [&](std::vector<double> ms) {
+    for (double& t : ms) t = static_cast<double>(sums.size() * sizeof(std::int32_t)) / t / 1e6;
+    return ms;
+  };
+  Bytes packed;
+  print(options, {"pack, 8 bits", "GB/s", rate_of(times_ms(options, [&] {
+                    packed.clear();
+                    collectives::pack(sums, packed);
+                  }))});
+  std::vector<std::int32_t> back(sums.size());
+  print(options, {"unpack, 8 bits", "GB/s", rate_of(times_ms(options, [&] {
+                    ByteView from = packed;
+                    STARLING_CHECK(collectives::unpack(from, 32, back));
+                  }))});
+  print(options, {"packed sums of 8 bits",
+                  "of words",
+                  {static_cast<double>(packed.size()) /
+                   static_cast<double>(sums.size() * sizeof(std::int32_t))}});
+}
+
 // Measures per 2^20 parameters; counts only bytes that must move: add reads
 // the gradient twice and the sums once and writes them, 16 a parameter.
 void bench_time(const Options& options) {
@@ -229,13 +258,16 @@ void bench_time(const Options& options) {
   const auto queue = host_device().make_queue();
   Accumulators accumulators(layout, M);
   MicroBatch m = 0;
-  auto add = times_ms(options, [&] {
-    if (m == M) {
-      accumulators.clear();
-      m = 0;
-    }
-    accumulators.add(*queue, gradient.data(), exponents.data(), 1, 0, m++);
-  });
+  const auto times_of_adding = [&](Accumulators& sums, const std::vector<std::int16_t>& x) {
+    return times_ms(options, [&] {
+      if (m == M) {
+        sums.clear();
+        m = 0;
+      }
+      sums.add(*queue, gradient.data(), x.data(), 1, 0, m++);
+    });
+  };
+  auto add = times_of_adding(accumulators, exponents);
   std::vector<double> rate;
   for (const double t : add)
     rate.push_back(12.0 * static_cast<double>(layout.elements()) / t / 1e6);
@@ -245,6 +277,15 @@ void bench_time(const Options& options) {
                     accumulators.clear();
                     accumulators.add(*queue, gradient.data(), exponents.data(), 1, 0, 0);
                   }))});
+
+  bench_coarse(options, per_million, [&](const NumbersSpec& numbers) {
+    std::vector<std::int16_t> coarse(layout.blocks());
+    initial_exponents(Grid(M, numbers.grid_bits), layout, gradient, coarse);
+    Accumulators sums(layout, M, host_device(), numbers);
+    m = 0;
+    auto times = times_of_adding(sums, coarse);
+    return std::pair(std::move(times), std::vector(sums.sums().begin(), sums.sums().end()));
+  });
 
   Totals totals(layout, M);
   std::copy(accumulators.sums().begin(), accumulators.sums().end(), totals.sums().begin());

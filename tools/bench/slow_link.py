@@ -100,6 +100,7 @@ class Machines:
     """Namespaces that exist as long as their holders, and the process that carries their packets."""
 
     def __init__(self, count, rate_gbit, delay_ms):
+        self._of_line = rate_gbit * 1e9 / 8, delay_ms / 1e3
         self.holders, tuns = [], []
         for i in range(count):
             holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo in; exec sleep 36000"],
@@ -114,11 +115,14 @@ class Machines:
         self.carrier = os.fork()
         if self.carrier == 0:
             try:
-                forward(tuns, rate_gbit * 1e9 / 8, delay_ms / 1e3)
+                self.carry(tuns)
             finally:
                 os._exit(1)
         for tun in tuns:
             os.close(tun)
+
+    def carry(self, tuns):
+        forward(tuns, *self._of_line)
 
     @staticmethod
     def address(i):

@@ -71,7 +71,7 @@ std::string memory_of_pass(const Job& job, const kernels::Model& model) {
   const std::string unknown = "what a pass takes";
   if (!kind_of(job.model).computed_by_kernels || job.isa == "cuda") return unknown;
   try {
-    const auto workspace = model.make_workspace(job.micro_batch_sequences);
+    const auto workspace = model.make_workspace(pass_sequences(job));
     return memory_text(workspace->floats().size_bytes()) + " for the passes of a compute thread";
   } catch (const std::bad_alloc&) {  // the job may be for a larger machine
     return unknown;
@@ -155,6 +155,9 @@ int check_job(const std::string& file) {
       job.value().isa == "cuda" ? "cuda" : model.value()->isa().c_str());
   if (auto said = say_adapters(job.value(), *model.value(), parameters); !said)
     return fail(said.error());
+  if (const std::uint32_t local = job.value().local.steps; local > 0)
+    std::printf("local steps: a micro-batch is %u local steps of %u sequences\n", local,
+                pass_sequences(job.value()));
   // The job may be for other machines.
   if (const auto device = kernels::open_device(job.value().isa); !device)
     std::printf("warning: %s: no worker can begin here\n", device.error().text().c_str());
@@ -164,7 +167,7 @@ int check_job(const std::string& file) {
     const auto held_out = HeldOut::open(job.value());
     if (!held_out) return fail(held_out.error());
     std::printf("held out: %u batches of %u samples, tried every %llu steps and at the end\n",
-                held_out.value()->batches(), job.value().micro_batch_sequences,
+                held_out.value()->batches(), pass_sequences(job.value()),
                 static_cast<unsigned long long>(job.value().evaluate.every));
   }
   const Layout layout(model.value()->tensors());

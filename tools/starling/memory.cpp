@@ -8,6 +8,7 @@
 #include <limits>
 #include <sstream>
 
+#include "kernels/models/local_maker.h"
 #include "kernels/optim/optimizer.h"
 
 namespace starling::tools {
@@ -71,8 +72,9 @@ std::uint64_t memory_of_worker(const Job& job, const Layout& layout, std::uint32
                              workers * copies;
   const std::uint64_t gradient =
       layout.largest_part() / kBlock * Layout::block_bytes(What::kGradient);
-  // These are the working parameters, the sums, and each thread's gradient of a part.
-  return bytes(What::kParameters) + bytes(What::kSums) + threads * gradient + held;
+  const std::uint64_t local = job.local.on() ? kernels::LocalMaker::bytes(job, layout) : 0;
+  // These are the working parameters, the sums, and each thread's gradient of a part and its local steps.
+  return bytes(What::kParameters) + bytes(What::kSums) + threads * (gradient + local) + held;
 }
 
 std::uint64_t memory_here() {

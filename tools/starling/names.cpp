@@ -13,8 +13,7 @@ namespace starling::tools {
 namespace {
 
 Result<> check_names(const Job& job) {
-  STARLING_TRY(check_schedule(job.optimizer));
-  STARLING_TRY(kernels::check_optimizer(job.optimizer));
+  STARLING_TRY(kernels::check_optimizers(job));
   if (const auto* own = std::get_if<OwnSpec>(&job.model)) {
     STARLING_TRY(kernels::check_own_model(*own));
   }
@@ -40,7 +39,7 @@ Result<> check_names(const Job& job, const std::string& file) {
 }
 
 Result<> check_tensors(const Job& job, const Layout& layout, const std::string& file) {
-  return of_file(check_groups(job.optimizer, layout.tensors()), file);
+  return of_file(check_groups(job, layout.tensors()), file);
 }
 
 }  // namespace starling::tools

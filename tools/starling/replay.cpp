@@ -15,6 +15,7 @@
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/report_folder.h"
+#include "tools/starling/resume.h"
 
 namespace starling::tools {
 namespace {
@@ -74,7 +75,7 @@ class ReplayRun {
       synthetic->compute_ms = *command_.compute_ms;
     }
     // The runs differ in their steps; the learning rate of a step must not.
-    if (job_.optimizer.schedule_steps == 0) job_.optimizer.schedule_steps = job_.steps;
+    keep_schedules(job_, job_);
     job_.start_timeout_ms = std::max(job_.start_timeout_ms, kStart_ms);
     STARLING_TRY(checked, parse_job(format_job(job_), "/"));  // as the file's values are
     job_ = std::move(checked);

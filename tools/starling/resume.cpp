@@ -60,13 +60,21 @@ std::string difference(const Manifest& manifest, const Job& job) {
     all +=
         "; " + as_option("--peak-rate", number_text(job.optimizer.peak_rate)) + " goes on with it";
   Job same_schedule = job;
-  same_schedule.optimizer.schedule_steps = schedule_of(was.value());
+  keep_schedules(same_schedule, was.value());
   if (state_hash(same_schedule) == state_hash(was.value()))
     all += "; " + more_steps(job) + " goes on and leaves the schedule as it was";
   return all + " " + see;
 }
 
 }  // namespace
+
+void keep_schedules(Job& job, const Job& was) {
+  if (job.optimizer.schedule_steps == 0) job.optimizer.schedule_steps = schedule_of(was);
+  std::uint64_t& local = job.local.optimizer.schedule_steps;
+  if (job.local.on() && local == 0)
+    local =
+        was.local.optimizer.schedule_steps ? was.local.optimizer.schedule_steps : local_steps(was);
+}
 
 // Warns of a changed script. It may have been mended, and its arguments say where to
 // write, so it may go on; its first gradient has to be the same (design.md, section 5).
@@ -91,8 +99,7 @@ Result<Job> job_to_go_on(Job job, const ResumeOptions& options) {
     if (!manifest) continue;  // checkpoints_to_resume() says why
     const auto was = job_of(manifest.value().job, job);
     if (!was) return job;
-    if (options.steps && job.optimizer.schedule_steps == 0)
-      job.optimizer.schedule_steps = schedule_of(was.value());
+    if (options.steps) keep_schedules(job, was.value());
     Job same_rate = job;
     same_rate.optimizer.peak_rate = was.value().optimizer.peak_rate;
     // Use the manifest's own hash, so that a job that has gone on so before is accepted, too.

@@ -38,6 +38,9 @@ Result<Job> job_to_go_on(Job job, const ResumeOptions& options);
 // in the folder that it names, where this run's files are put aside, or a new one.
 std::string resume_line(int argc, char** argv);
 
+// Gives schedules that are as long as the job the length that they have in `was`.
+void keep_schedules(Job& job, const Job& was);
+
 // A CheckpointClaim is a run's claim to a folder; its end gives up a folder where the run has written no
 // checkpoint: to the run before it, or, if it has none, so that an edited job can be started there. Movable.
 class CheckpointClaim {

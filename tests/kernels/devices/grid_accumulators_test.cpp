@@ -59,6 +59,28 @@ Accumulators::Added add_ahead(Accumulators& accumulators, Device& device,
   return adding.finish();
 }
 
+// The dice are of seed, step, micro-batch, use and element, so a device adds what the host adds.
+DEVICE_CASE("accumulators: a coarse grid and dice, with the bits of the host") {
+  const Layout layout = small_layout();
+  constexpr std::uint32_t M = 8;
+  for (const GridRounding rounding : {GridRounding::kNearest, GridRounding::kStochastic}) {
+    const NumbersSpec numbers{8, rounding};
+    std::vector<std::int16_t> exponents(layout.blocks());
+    initial_exponents(Grid(M, numbers.grid_bits), layout, heavy_tailed(layout, kSeed, 0, 0),
+                      exponents);
+    Accumulators here(layout, M, host_device(), numbers), there(layout, M, device, numbers);
+    for (MicroBatch m = 0; m < M; ++m) {
+      const auto gradient = heavy_tailed(layout, kSeed, kStep, m);
+      add(here, host_device(), gradient, exponents, kSeed, kStep, m);
+      add(there, device, gradient, exponents, kSeed, kStep, m);
+    }
+    const Outcome wanted = outcome(layout, here);
+    check_equal(outcome(layout, there), wanted);
+    for (const std::int32_t sum : wanted.sums)
+      REQUIRE(std::abs(sum) <= 127 * static_cast<std::int32_t>(M) * 2);
+  }
+}
+
 // Goal: sums are what the definition gives, block by block, and every block is either summed or on
 // the side list.
 DEVICE_CASE("accumulators: each block of a micro-batch is on the grid or on the side list") {

@@ -31,7 +31,7 @@ from .order import Coming, Order
 from .script import Reader, Refused, Script, Start, check_ages, check_start, check_texts
 
 SOCKET, LIFELINE = 3, 4
-VERSION = 5
+VERSION = 6
 REQUEST_MAX = 1 << 24
 DONE, RAISED = b"\0", b"\1"
 TEXT_MAX = 1500
@@ -59,7 +59,8 @@ class Channel:
         os.register_at_fork(after_in_child=self._socket.close)
         self.script = Script("")  # it and the next: as the worker has said in its first request
         self.version = self.block = self.seed = 0
-        self.size = 1  # samples of a micro-batch
+        self.size = 1  # samples of a pass
+        self.local_steps = 0  # passes of a micro-batch, with steps between them; 0: it is one pass
 
     def _own(self) -> None:
         if os.getpid() != self._process:  # a fork of the script's: it has nothing to say here
@@ -104,6 +105,7 @@ class Channel:
             raise Refused(f"the starling package speaks version {VERSION} of the bridge, the worker {self.version}:"
                           " install the same release of both")
         self.seed, self.size = said.number("Q"), max(1, said.number("I"))
+        self.local_steps = said.number("I")
         self.script = Script(path, said.text(), said.texts(), said.texts(), said.number("I"), said.text(), said.texts(),
                              said.text())
 
@@ -182,6 +184,9 @@ class Server:
         alive = module.parameters_alive()
         self._parameters: "list[Any]" = []  # that are trained
         self.net, self.data = self._made(self._channel.seed)
+        if self._channel.local_steps != (feed.local_steps or 0):
+            raise Refused(f"the job has local_steps={self._channel.local_steps or None}, the script local_steps={feed.local_steps}:"
+                          " samples and parameters would be others than the job's")
         taken = feed.taken
         self._collate = taken.collate or torch.utils.data.default_collate
         self._sampler = taken.sampler
@@ -220,6 +225,7 @@ class Server:
         # net whose first pass comes to no NaN reads no memory that nothing has written, and goes on without.
         self._fills, self._nan = True, False  # _nan: in a gradient of a proof
         self._step: "tuple[int, int] | None" = None  # whose parameters the net has
+        self._local = self._channel.local_steps > 0  # parameters change from pass to pass
         self._task = (0, 0, 0)  # seed, step and number of the micro-batch
         self._versions: list[int] = []
         gc.collect()
@@ -231,12 +237,12 @@ class Server:
         self._imported = 0  # modules, when their files were last looked at
         for i, p in enumerate(self._parameters):
             p.register_post_accumulate_grad_hook(self._keep(i))
-        self._order = Order(len(self.data), feed.micro_batches, self._channel.size) if taken.sampler is None else \
-            sampling.Sampled(taken.sampler, feed.micro_batches, self._channel.size)
+        self._order = Order(len(self.data), feed.passes, self._channel.size) if taken.sampler is None else \
+            sampling.Sampled(taken.sampler, feed.passes, self._channel.size)
         # Before any sample is read here: what a Dataset opens then is each process's own.
         every, batches = (1, 0) if held_out is None else held_out.batches(len(self._held_out), self._channel.size)
         self._loaders = loaders.Loaders(
-            taken.loaders, taken.ahead, self._order, Coming(feed.micro_batches, every, batches), self._read_batch,
+            taken.loaders, taken.ahead, self._order, Coming(feed.passes, every, batches, feed.local_steps or 1), self._read_batch,
             taken.begun, self._let_go) if taken.loaders else None
         taken.begun()
 
@@ -462,7 +468,7 @@ class Server:
         self._written.clear()
         for p in self._parameters:
             p.grad = None  # autograd would add to what build() or a loop has left there
-        if self._held is not None and self._step != (seed, step):
+        if self._held is not None and (self._local or self._step != (seed, step)):
             self._held.renew()
         if self._away and hasattr(self._torch.utils, "deterministic"):  # from torch 2.2 on
             self._torch.utils.deterministic.fill_uninitialized_memory = self._fills

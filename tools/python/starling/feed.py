@@ -47,9 +47,16 @@ class Feed:
     batch_size: Optional[int] = None
     num_workers: Optional[int] = None
     micro_batches: int = 1
+    local_steps: Optional[int] = None
     shards: Optional[int] = None
     sampler: Any = None
     taken: "Taken" = field(default_factory=lambda: Taken())  # by made()
+
+    @property
+    def passes(self) -> int:
+        """Of a step: its micro-batches, or the local steps of all of them. A pass has the number m * local_steps + i of local
+        step i of micro-batch m (core/data/batch.h)."""
+        return self.micro_batches * (self.local_steps or 1)
 
     def made(self) -> "tuple[Any, Any]":
         """The net and its Dataset, or the Streams of an IterableDataset, by build(). Raises Refused."""
@@ -97,7 +104,7 @@ class Feed:
             raise Refused(f"num_workers={self.taken.loaders} with shards=: the process that computes reads an IterableDataset"
                           " itself, as yet; expected num_workers=0")
         begin = None if loader is None else loader.worker_init_fn
-        streams = Streams(data, self.shards, self.micro_batches, self.taken.batch_size, begin)
+        streams = Streams(data, self.shards, self.passes, self.taken.batch_size, begin)
         remarks = [*streams.remarks(), *(() if loader is None else self._remarks_of_streams(loader))]
         self.taken = replace(self.taken, remarks=tuple(remarks), streamed=True)
         return streams

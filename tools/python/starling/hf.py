@@ -298,6 +298,9 @@ class Trainer(transformers.Trainer):
         if plan.evaluate_every:
             given.update(self._of_held_out(plan, given["collate"]))
         for name in self._job:
+            if name in ("local_steps", "outer"):
+                raise Refused(f"job has {name}, with which TrainingArguments' steps and epochs would be others: starling.train()"
+                              " takes it")
             if name not in _OF_JOB:
                 near = difflib.get_close_matches(name, _OF_JOB, 1)
                 raise Refused(f"job has {name}, which starling.train() does not take" + (f": {near[0]}?" if near else ""))

@@ -263,7 +263,8 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
           on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None, data: Any = None,
           num_workers: Optional[int] = None, best: "Optional[Callable[[EvaluationRecord], Any]]" = None,
           shards: Optional[int] = None, sampler: Any = None,
-          checkpoint_every_seconds: Optional[int] = None) -> Trained:
+          checkpoint_every_seconds: Optional[int] = None, local_steps: Optional[int] = None,
+          outer: Optional[Optimizer] = None, grid_bits: Optional[int] = None) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
@@ -274,7 +275,7 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
                 prefetch_factor and worker_init_fn; what it cannot have is refused by name
     num_workers processes that read the micro-batches which come next beside the pass, for each one that computes, 0 to
                 256; default: those of the DataLoader, else 0; changes no bits
-    shards      of an IterableDataset, `micro_batches` to 1000000: how many parts it has. Shard i is what its iter() gives
+    shards      of an IterableDataset, `micro_batches` (times `local_steps`) to 1000000: how many parts it has. Shard i is what its iter() gives
                 while get_worker_info() has id=i and num_workers=shards; it belongs to micro-batch i mod `micro_batches` of
                 each step, which reads its shards in turn, pass after pass. The dataset needs an `identity`, and should have
                 `shard_sizes`, samples of each shard; another number is another training
@@ -297,6 +298,14 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
     groups      {"*.bias": dict(weight_decay=0.0), "head.*": dict(lr=1e-4)}: by names or patterns ('*', '?') of
                 parameters, other rates (beside the optimizer's; all follow its schedule) and weight decays; of several
                 that have a key for a parameter the last one counts
+    local_steps for slow links: a micro-batch is so many passes of `batch_size` samples, each followed by a step of `optimizer`
+                (with its schedule, groups and clip, which count these steps; its moments begin at zero) on parameters of
+                the worker's own, and what they changed is the micro-batch's part of a step: workers exchange bytes once for
+                `local_steps` passes, and the training is another one (docs/slow-links.md)
+    outer       with local_steps: the optimizer of the job's steps, which takes what local steps changed for a gradient; default:
+                SGD(0.7, momentum=0.9, nesterov=True, floor=1, weight_decay=0, clip=0)
+    grid_bits   for slow links: gradients are added up and sent with so many bits an element, 4 to 15, rounded up or down at
+                random; the training is another one (docs/slow-links.md)
     clip        bound of the whole gradient's norm, 0: none; instead of the optimizer's
     workers     processes that begin here, 1 to 64
     seed        a whole number from 0 to 2**63 - 1: of build(), of the order of the samples, and of what is drawn in
@@ -351,7 +360,7 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
 
     Raises Failed (a SystemExit) with the command's exit code; what went wrong was said in one line.
     """
-    call, feed = Call(), Feed(build, data, collate, batch_size, num_workers, micro_batches, shards, sampler)
+    call, feed = Call(), Feed(build, data, collate, batch_size, num_workers, micro_batches, local_steps, shards, sampler)
     worker = child.channel()
     if worker is not None:
         if not call.is_the_jobs(worker.script):
@@ -366,7 +375,7 @@ def train(build: Build, loss: Loss, *, steps: Optional[int] = None, micro_batche
                        checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command,
                        epochs, Validation(validation, evaluate_every, evaluate or loss, evaluate_metrics),
                       schedule=schedule, groups=groups, clip=clip, num_workers=num_workers, shards=shards,
-                      checkpoint_every_seconds=checkpoint_every_seconds)
+                      checkpoint_every_seconds=checkpoint_every_seconds, local_steps=local_steps, outer=outer, grid_bits=grid_bits)
     return _run(call, options, feed, init, Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate, best), evaluate,
                 loss=loss)
 
@@ -385,7 +394,7 @@ class MicroBatch:
 
     @property
     def number(self) -> int:
-        """0 to micro_batches - 1 of its step."""
+        """0 to micro_batches - 1 of its step; of local steps m * local_steps + i for local step i of micro-batch m."""
         return self._pass.number
 
     @property
@@ -454,16 +463,17 @@ class Job:
                  on_evaluate: "Optional[Callable[[EvaluationRecord], Any]]" = None, data: Any = None,
                  num_workers: Optional[int] = None, best: "Optional[Callable[[EvaluationRecord], Any]]" = None,
                  shards: Optional[int] = None, sampler: Any = None,
-                 checkpoint_every_seconds: Optional[int] = None) -> None:
+                 checkpoint_every_seconds: Optional[int] = None, local_steps: Optional[int] = None,
+                 outer: Optional[Optimizer] = None, grid_bits: Optional[int] = None) -> None:
         self._callbacks = Callbacks(on_step, on_epoch, on_checkpoint, stop, log, on_evaluate, best)
-        self._feed = Feed(build, data, collate, batch_size, num_workers, micro_batches, shards, sampler)
+        self._feed = Feed(build, data, collate, batch_size, num_workers, micro_batches, local_steps, shards, sampler)
         self._init, self._call = init, Call()
         self._options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
                                  checkpoint, checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck,
                                  on_mismatch, command, epochs,
                                  Validation(validation, evaluate_every, evaluate, evaluate_metrics),
                                 schedule=schedule, groups=groups, clip=clip, num_workers=num_workers, shards=shards,
-                      checkpoint_every_seconds=checkpoint_every_seconds)
+                      checkpoint_every_seconds=checkpoint_every_seconds, local_steps=local_steps, outer=outer, grid_bits=grid_bits)
         self._server: "Optional[child.Server]" = None
         worker = child.channel()
         if worker is not None and self._call.is_the_jobs(worker.script):

@@ -220,6 +220,8 @@ class Trainer:
         if self._callbacks and child.channel() is None:
             given["on_step"] = self._told(steps, of_epoch)
         for name in self._job:
+            if name in ("local_steps", "outer"):
+                raise Refused(f"job has {name}, with which the Trainer's steps and epochs would be others: starling.train() takes it")
             if name in given and name != "evaluate_every":
                 raise Refused(f"job has {name}, which the Trainer and its loaders say")
         return job.Job(self._build, **{**given, **self._job})

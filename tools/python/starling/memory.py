@@ -143,7 +143,7 @@ class Here:
         self.parameters, self.gradients = tensors.views(self._weights.flat), tensors.views(target)
 
     def renew(self) -> None:
-        """Called before the first pass of a step."""
+        """Called before the first pass with other parameters."""
 
     def changed(self, everything: bool = False) -> Optional[int]:
         """See Weights.changed()."""
@@ -210,7 +210,7 @@ class Elsewhere:
             self._torch.cuda.cudart().cudaHostUnregister(at)
 
     def renew(self) -> None:
-        """Called before the first pass of a step."""
+        """Called before the first pass with other parameters."""
         with self._torch.no_grad():
             for run in self._runs:
                 run.own.copy_(run.theirs)

@@ -14,7 +14,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Set
 
 from . import torch_updates, update
 from .best import KEEP_MAX
-from .optimizers import OPTIMIZERS
+from .optimizers import OPTIMIZERS, SGD
 from .sampling import Sampler
 from .script import Refused, Script
 from .validation import EVERY, Validation
@@ -23,8 +23,9 @@ from .validation import EVERY, Validation
 _WHOLE = {"steps": (1, 2**32 - 1), "micro_batches": (1, 4096), "batch_size": (1, 65536), "workers": (1, 64),
           "seed": (0, 2**63 - 1), "replicas": (0, 16), "checkpoint_every": (1, 2**32 - 1),
           "checkpoint_every_seconds": (1, 1000000), "keep": (1, 1000), "lease_ms": (10, 60000),
-          "threads": (1, 256), "recheck": (0, 1000000), "num_workers": (0, 256), "shards": (1, 1000000)}
-_UNSAID = ("steps", "batch_size", "num_workers", "shards", "checkpoint_every_seconds")  # may be None
+          "threads": (1, 256), "recheck": (0, 1000000), "num_workers": (0, 256), "shards": (1, 1000000),
+          "local_steps": (1, 4096), "grid_bits": (4, 15)}
+_UNSAID = ("steps", "batch_size", "num_workers", "shards", "checkpoint_every_seconds", "local_steps", "grid_bits")  # may be None
 _WORDS = {"isa": ("auto", "reference", "avx2", "avx512", "cuda"), "on_mismatch": ("warn", "stop")}
 _PATHS = ("out", "checkpoint")
 _METRICS_MAX, _METRIC_BYTES_MAX = 8, 64
@@ -95,7 +96,7 @@ def _texts(name: str, value: Any, what: str) -> "list[str]":
     return [_text(name, word) for word in words]
 
 
-def _optimizer(value: Any, steps: int) -> "dict[str, Any]":
+def _optimizer(value: Any, steps: int, argument: str = "optimizer") -> "dict[str, Any]":
     """As a job file has it."""
     if not isinstance(value, OPTIMIZERS):
         kind = value if isinstance(value, type) else type(value)
@@ -108,10 +109,10 @@ def _optimizer(value: Any, steps: int) -> "dict[str, Any]":
         if torchs and isinstance(value, type):
             known = like or kind.__name__ in torch_updates.NAMES
             cure = f": lambda net: torch.optim.{kind.__name__}(net.parameters()) makes one" if known else ""
-        raise Refused("optimizer must be starling.AdamW(..), Adam(..), SGD(..) or Elementwise(..), whose state the workers"
+        raise Refused(f"{argument} must be starling.AdamW(..), Adam(..), SGD(..) or Elementwise(..), whose state the workers"
                       f" share, or one of torch as lambda net: torch.optim.AdamW(net.parameters()); is {given}{cure}")
     for one in fields(value):
-        name, given = f"optimizer's {one.name}", getattr(value, one.name)
+        name, given = f"{argument}'s {one.name}", getattr(value, one.name)
         if one.name == "update":
             if not callable(given):
                 raise _wrong(name, "a function", given)
@@ -205,7 +206,10 @@ class Options:
     num_workers: Optional[int] = None
     shards: Optional[int] = None  # None: it has no IterableDataset
     checkpoint_every_seconds: Optional[int] = None  # None: by steps alone
-    updates: "Mapping[str, Any]" = field(default_factory=dict)  # [optimizer] of the job file, by settle()
+    local_steps: Optional[int] = None  # None: a micro-batch is one pass, and `optimizer` that of the job's steps
+    outer: Any = None
+    grid_bits: Optional[int] = None  # None: as many as there are
+    updates: "Mapping[str, Any]" = field(default_factory=dict)  # [optimizer] of the job file, or [local], by settle()
     remarks: "Sequence[str]" = ()  # of settle(), for people
 
     def check(self, init: Any, **calls: "Optional[Callable[..., Any]]") -> None:
@@ -232,24 +236,50 @@ class Options:
             if value is not None and not isinstance(value, (str, os.PathLike)):
                 raise _wrong(name, "a folder", value)
             setattr(self, name, None if value is None else _text(name, os.fsdecode(value)) or None)
+        self._check_local()
         self._check_shards(calls)
         self.resume = _flag("resume", self.resume)
         self.metrics = _names("metrics", self.metrics)
         self._check_validation()
         self.command = _texts("command", self.command, "words, as (\"--coordinators\", \"3\")")
-        steps = self.steps if self.steps is not None else _WHOLE["steps"][1]
+        steps = self.steps * self.passes if self.steps is not None else _WHOLE["steps"][1]
         if self.clip is not None:
             self.clip = _number("clip", self.clip, *_OF_OPTIMIZERS["clip"])
         if not update.comes_later(self.optimizer):
             _optimizer(self.optimizer, steps)
         update.look_at(self.schedule, self.groups, steps)
 
+    @property
+    def passes(self) -> int:
+        """Of a micro-batch, each of batch_size samples and followed by a local step where there are several."""
+        return 1 if self.local_steps is None else self.local_steps
+
+    def _check_local(self) -> None:
+        if self.local_steps is None:
+            if self.outer is not None:
+                raise Refused("outer= is the optimizer of steps that are made of local ones: it goes with local_steps=")
+            return
+        self.outer = SGD(rate=0.7, momentum=0.9, nesterov=True, floor=1.0, weight_decay=0.0, clip=0.0) \
+            if self.outer is None else self.outer
+        _optimizer(self.outer, self.steps or _WHOLE["steps"][1], "outer")
+        if self.batch_size is not None and self.batch_size * self.local_steps > _WHOLE["batch_size"][1]:
+            raise Refused(f"local_steps={self.local_steps} of batch_size={self.batch_size} are a micro-batch of"
+                          f" {self.batch_size * self.local_steps} samples, expected at most {_WHOLE['batch_size'][1]}")
+        if self.micro_batches * self.local_steps > 1 << 20:
+            raise Refused(f"local_steps={self.local_steps} of micro_batches={self.micro_batches} are"
+                          f" {self.micro_batches * self.local_steps} passes of a step, expected at most {1 << 20}")
+        if self.steps is not None and self.steps * self.local_steps > _WHOLE["steps"][1]:
+            raise Refused(f"local_steps={self.local_steps} in steps={self.steps} are {self.steps * self.local_steps}, expected at"
+                          f" most {_WHOLE['steps'][1]}")
+
     def _check_shards(self, calls: "Mapping[str, Optional[Callable[..., Any]]]") -> None:
         if self.shards is None:
             return
-        if self.shards < self.micro_batches:
-            raise Refused(f"shards={self.shards} and micro_batches={self.micro_batches}: each micro-batch of a step reads shards"
-                          " of its own; expected as many shards at least")
+        if self.shards < self.micro_batches * self.passes:
+            local = "" if self.local_steps is None else f" of local_steps={self.local_steps}"
+            raise Refused(f"shards={self.shards} and micro_batches={self.micro_batches}{local}: each"
+                          f" {'pass' if local else 'micro-batch'} of a step reads shards of its own; expected as many shards at"
+                          " least")
         if self.epochs is not None or calls.get("on_epoch") is not None:
             raise Refused(f"{'on_epoch' if self.epochs is None else 'epochs'}= with shards=: passes over an IterableDataset have"
                           f" no length that is known beforehand; expected {'on_step' if self.epochs is None else 'steps'}=")
@@ -286,14 +316,15 @@ class Options:
         if self.epochs is None:
             return None
         assert self.batch_size is not None
-        per_step = self.micro_batches * self.batch_size
+        per_step = self.micro_batches * self.passes * self.batch_size
         steps = math.ceil(Fraction(repr(self.epochs)) * samples / per_step)
         if steps > _WHOLE["steps"][1]:
             raise Refused(f"epochs={self.epochs:g} of {samples} samples are {steps} steps, expected at most"
                           f" {_WHOLE['steps'][1]}")
         self.steps = steps
+        self._check_local()
         if not update.comes_later(self.optimizer):
-            _optimizer(self.optimizer, steps)
+            _optimizer(self.optimizer, steps * self.passes)
         return (f"epochs={self.epochs:g} of {samples} samples: {steps} steps of {per_step}, which are"
                 f" {steps * per_step / samples:.7g} epochs")
 
@@ -304,17 +335,20 @@ class Options:
         from .command import has_gpu
 
         assert self.steps is not None  # counted
-        steps = self.steps
+        steps = self.steps * self.passes
         self.updates, self.remarks = update.section(self.optimizer, self.schedule, self.groups, self.clip, steps, net,
                                                     lambda one: _optimizer(one, steps))
-        if self.isa == "auto" and self.updates["kind"] in ("adamw", "adam", "sgd") and module.on_gpu(net) and has_gpu():
+        kinds = {self.updates["kind"]} | ({self.outer._fields()["kind"]} if self.local_steps is not None else set())
+        if self.isa == "auto" and kinds <= {"adamw", "adam", "sgd"} and module.on_gpu(net) and has_gpu():
             self.isa = "cuda"  # the same digest, and nothing that grows with the net passes the host's memory
 
     def plain(self) -> "dict[str, Any]":
         """What people compare runs by, after settle()."""
         optimizer = {f"optimizer.{key}": _toml(value) if key == "groups" else value
                      for key, value in self.updates.items() if key != "fractions"}
-        return {name: getattr(self, name) for name in ("steps", "micro_batches", "batch_size", "seed", "workers")} | optimizer
+        local = {} if self.local_steps is None else \
+            {"local_steps": self.local_steps} | {f"outer.{key}": value for key, value in self.outer._fields().items()}
+        return {name: getattr(self, name) for name in ("steps", "micro_batches", "batch_size", "seed", "workers")} | optimizer | local
 
     def words(self, end: Optional[int]) -> "list[str]":
         """Further ones of the command line; where the job ends after so many steps none says another number."""
@@ -337,17 +371,17 @@ class Options:
         patience_s = data.patience_s if streamed else 0
         half = {"precision": "bf16"} if module.precision(net) == "bf16" else {}
         moving = [name for name, _ in statistics.of(net)]
-        groups = self.updates.get("groups", []) + ([{"tensors": moving, "statistics": True}] if moving else [])
         sections: "dict[str, dict[str, Any]]" = {
             "job": {"name": name_of(script), "seed": self.seed, "steps": self.steps if end is None else end,
-                    "micro_batches": self.micro_batches, "sequences": self.batch_size,
+                    "micro_batches": self.micro_batches, "sequences": self.batch_size and self.batch_size * self.passes,
                     "replicas": self.replicas, "isa": self.isa, **half},
             "model": {"kind": "python", "script": script.path, "samples": self.samples_of(data),
                       "tensors": module.tensor_texts(net),
                       **_chosen(own_order=streamed or self.sampler is not None, patience_s=patience_s,
                                 metrics=list(self.metrics), module=script.module, arguments=script.arguments, text=script.text, call=script.call, at=script.at, earlier=script.earlier,
                                 started=script.started)},
-            "optimizer": {**self.updates, **_chosen(groups=groups), **({} if end is None else {"schedule_steps": self.steps})},
+            **self._optimizers(moving, end),
+            **({} if self.grid_bits is None else {"numbers": {"grid_bits": self.grid_bits, "rounding": "stochastic"}}),
             # Importing what a script needs takes workers of one machine their time.
             "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000, "recheck": self.recheck,
                         "on_mismatch": self.on_mismatch},
@@ -362,3 +396,14 @@ class Options:
                                       **_chosen(every_seconds=self.checkpoint_every_seconds),
                                       **({"keep": KEEP_MAX, "tended": True} if tended else {"keep": self.keep})}
         return _job_text(sections)
+
+    def _optimizers(self, moving: "Sequence[str]", end: Optional[int]) -> "dict[str, dict[str, Any]]":
+        """Sections. moving: names of statistics."""
+        assert self.steps is not None
+        statistics = [{"tensors": list(moving), "statistics": True}] if moving else []
+        length = {} if end is None else {"schedule_steps": self.steps}
+        if self.local_steps is None:
+            return {"optimizer": {**self.updates, **_chosen(groups=self.updates.get("groups", []) + statistics), **length}}
+        inner = {} if end is None else {"schedule_steps": self.steps * self.local_steps}
+        return {"optimizer": {**self.outer._fields(), **_chosen(groups=statistics), **length},
+                "local": {"steps": self.local_steps, **self.updates, **inner}}

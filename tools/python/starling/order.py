@@ -87,10 +87,11 @@ class Coming:
     seldom change. Nothing is known in its first step, whose micro-batches are expected to follow one another.
 
     every, batches  in each step that is a multiple of `every`, so many held-out batches come with the micro-batches
-                    (docs/decisions/055)"""
+                    (docs/decisions/055)
+    local_steps     of a micro-batch: each is asked for as a micro-batch of its own"""
 
-    def __init__(self, micro_batches: int, every: int = 1, batches: int = 0) -> None:
-        self._all, self._every, self._batches = micro_batches, every, batches
+    def __init__(self, micro_batches: int, every: int = 1, batches: int = 0, local_steps: int = 1) -> None:
+        self._all, self._every, self._batches, self._local = micro_batches, every, batches, local_steps
         self._step = self._last = -1  # of what was asked last
         self._now: "list[int]" = []  # of this step, rising: a lower one is computed a second time (recheck)
         self._before: "Optional[list[int]]" = None
@@ -108,10 +109,11 @@ class Coming:
         return [one for one, _ in zip(self._each(), range(count))]
 
     def _held_out(self, step: int, m: int) -> "range":
-        """The held-out batches that come with micro-batch m."""
-        if step == 0 or step % self._every:
+        """The held-out batches that come with micro-batch m, or with the last of its local steps."""
+        if step == 0 or step % self._every or (m + 1) % self._local:
             return range(0)
-        first, end = (self._all + n * self._batches // self._all for n in (m, m + 1))
+        count = self._all // self._local
+        first, end = (self._all + n * self._batches // count for n in (m // self._local, m // self._local + 1))
         return range(first, end)
 
     def _each(self) -> "Iterator[tuple[int, int]]":
