@@ -166,11 +166,17 @@ class Worker : public caf::event_based_actor {
     return known.empty() ? 0 : known[turn % known.size()];
   }
 
+  // Warns of the first micro-batch with such local steps, the tenth, the hundredth and so on.
   void warn_of_skipped(const MicroBatchComputed& computed) {
+    local_skipped_ += computed.skipped;
+    if (++skipping_ != next_skip_warning_) return;
+    next_skip_warning_ *= 10;
     log_.warn(std::to_string(computed.skipped) + " of " +
               std::to_string(options_.setup->job.local.steps) + " local steps of micro-batch " +
               std::to_string(computed.row.micro_batch.value()) + " of step " +
-              std::to_string(computed.version) + " were skipped: their gradients are not finite");
+              std::to_string(computed.version) +
+              " were skipped, as their gradients are not finite; " +
+              std::to_string(local_skipped_) + " of this worker so far");
   }
 
   // Says once that there is a coordinator which this worker cannot reach.
@@ -323,6 +329,8 @@ class Worker : public caf::event_based_actor {
       std::make_shared<std::atomic<bool>>(false);
   TurnedAway turned_away_;
   bool warned_ = false;
+  std::uint64_t local_skipped_ = 0, skipping_ = 0,
+                next_skip_warning_ = 1;  // local steps; micro-batches with some
 };
 
 }  // namespace

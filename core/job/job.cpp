@@ -263,10 +263,25 @@ std::vector<std::string> state_differences(const Job& a, const Job& b) {
     return it == values.end() ? "nothing" : it->second;
   };
   std::vector<std::string> differences;
-  for (const auto& [key, unused] : all)
-    if (value(in_a, key) != value(in_b, key))
+  // A section that one of them alone has is one difference.
+  const auto lacks = [](const auto& values, const std::string& section) {
+    const auto it = values.lower_bound(section);
+    return it == values.end() || !it->first.starts_with(section);
+  };
+  std::string named;
+  for (const auto& [key, unused] : all) {
+    const std::string section = key.substr(0, key.find(']') + 1);
+    const bool none_in_a = lacks(in_a, section), none_in_b = lacks(in_b, section);
+    if (none_in_a || none_in_b) {
+      if (section != named)
+        differences.push_back(section + " is " +
+                              (none_in_a ? "nothing and there" : "there and nothing"));
+      named = section;
+    } else if (value(in_a, key) != value(in_b, key)) {
       differences.push_back(key + " is " + brief(value(in_a, key)) + " and " +
                             brief(value(in_b, key)));
+    }
+  }
   return differences;
 }
 

@@ -167,6 +167,8 @@ void read_data(Section s, const std::string& base, const std::string& moved, con
 void read_numbers(Section s, NumbersSpec& numbers) {
   if (!s.there()) return;
   s.integer("grid_bits", numbers.grid_bits, kGridBitsMin, kGridBitsMax, /*required=*/true);
+  // Few bits make zeros of what is small, step after step, unless it is rounded up as often as it should be.
+  if (numbers.grid_bits <= kStochasticBitsMax) numbers.rounding = GridRounding::kStochastic;
   s.choice("rounding", numbers.rounding, kGridRoundings, false);
   if (s.good() && numbers.rounding == GridRounding::kStochastic &&
       numbers.grid_bits > kStochasticBitsMax)

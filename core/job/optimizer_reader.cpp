@@ -118,13 +118,13 @@ void check_formula(Section& s, const OptimizerSpec& o) {
     s.wrong("update", "update: nothing is made of `decay`, and weight_decay would change nothing");
 }
 
-// The relations between lengths, of an optimizer that makes so many steps.
-void check_lengths(Section& s, std::uint64_t steps, const OptimizerSpec& o) {
+// The relations between lengths, of an optimizer that makes so many steps of the job, or local ones.
+void check_lengths(Section& s, std::uint64_t steps, const char* unit, const OptimizerSpec& o) {
   if (!s.good()) return;
   const std::uint64_t schedule = o.schedule_steps ? o.schedule_steps : steps;
   if (o.warmup_steps >= schedule)
     s.wrong("warmup_steps", "warmup_steps must be below the schedule's " +
-                                std::to_string(schedule) + " steps, is " +
+                                std::to_string(schedule) + " " + unit + ", is " +
                                 std::to_string(o.warmup_steps));
   const bool own = Named<Schedule>::find(o.schedule) != nullptr;
   if (own) return;
@@ -138,12 +138,12 @@ void check_lengths(Section& s, std::uint64_t steps, const OptimizerSpec& o) {
     s.wrong("warmup_steps", "warmup_steps does not apply to the schedule \"sampled\"");
   if (o.schedule == "sampled" && o.fractions.size() < steps)
     s.wrong("fractions", "the schedule was sampled for " + std::to_string(o.fractions.size()) +
-                             " steps, the job has " + std::to_string(steps) +
+                             " steps, the job has " + std::to_string(steps) + " " + unit +
                              ": a schedule that is named has no end");
 }
 
 // Reads the keys of an optimizer that makes so many steps.
-void read_keys(Section& s, std::uint64_t steps, OptimizerSpec& o) {
+void read_keys(Section& s, std::uint64_t steps, const char* unit, OptimizerSpec& o) {
   s.choice("kind", o.kind, kOptimizers, true);
   s.number("peak_rate", o.peak_rate, 0, 1000, /*above=*/true, /*required=*/true);
   s.number("floor", o.floor, 0, 1);
@@ -178,7 +178,7 @@ void read_keys(Section& s, std::uint64_t steps, OptimizerSpec& o) {
   }
   read_groups(s, o);
   if (o.kind == OptimizerKind::kElementwise) check_formula(s, o);
-  check_lengths(s, steps, o);
+  check_lengths(s, steps, unit, o);
   s.finish();
 }
 
@@ -198,7 +198,7 @@ void read_local(Section s, Job& job) {
     s.wrong("steps", "steps times micro_batches in [job] must be at most " +
                          std::to_string(kPassesMax) + ", is " +
                          std::to_string(std::uint64_t{job.micro_batches} * job.local.steps));
-  read_keys(s, local_steps(job), job.local.optimizer);
+  read_keys(s, local_steps(job), "local steps", job.local.optimizer);
   if (std::ranges::any_of(job.local.optimizer.groups, &GroupSpec::statistics))
     s.wrong("groups", "statistics are those that groups of [optimizer] name");
 }
@@ -209,7 +209,7 @@ void read_optimizer(Section s, Job& job) {
     job.optimizer.floor = 1;
     job.optimizer.clip = 0;
   }
-  read_keys(s, job.steps, job.optimizer);
+  read_keys(s, job.steps, "steps", job.optimizer);
 }
 
 }  // namespace starling::job_words

@@ -48,7 +48,7 @@ TEST_CASE("[local]: off without the section, and checked with it") {
       {"steps = 3\nkind = \"adamw\"\npeak_rate = 0.002\n",
        "steps must divide the sequences of a micro-batch, 4 in [job], is 3; [local].steps"},
       {keys + "momentum = 0.9\n", "momentum does not apply to kind \"adamw\"; [local].momentum"},
-      {keys + "schedule_steps = 5\n", "warmup_steps must be below the schedule's 5 steps"},
+      {keys + "schedule_steps = 5\n", "warmup_steps must be below the schedule's 5 local steps"},
       {keys + "groups = [{ tensors = [\"*\"], statistics = true }]\n",
        "statistics are those that groups of [optimizer] name; [local].groups"},
   };
@@ -66,6 +66,9 @@ TEST_CASE("[numbers]: off without the section, and checked with it") {
   const Job& job = read.value();
   CHECK(job.numbers == NumbersSpec{8, GridRounding::kStochastic});
   CHECK(parse_job(format_job(job), "/").value() == job);
+  CHECK(parse_job(section("grid_bits = 8\n"), ".").value().numbers == job.numbers);
+  CHECK(parse_job(section("grid_bits = 20\n"), ".").value().numbers ==
+        NumbersSpec{20, GridRounding::kNearest});
   Job other = job;
   other.numbers.rounding = GridRounding::kNearest;
   CHECK(state_hash(other) != state_hash(job));

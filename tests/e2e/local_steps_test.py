@@ -30,7 +30,7 @@ def losses_of(run):
 def any_group_has_the_same_bits(place):
     job = local(place, 4, steps=40, more="warmup_steps = 16\n")
     code, out, err = starling("check", job)
-    require(code == 0 and "a micro-batch is 4 local steps of 2 sequences" in out, f"{out} {err}")
+    require(code == 0 and "local steps: a micro-batch is 4 of 2 sequences; schedules of [local] have 160 steps" in out, f"{out} {err}")
     alone = place.quiet(job)
     run = place.run(job, "--workers", 3, "--threads", 2)
     kill_join_and_leave(run, 10)

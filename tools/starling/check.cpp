@@ -2,6 +2,8 @@
 
 #include "tools/reference/check.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -99,6 +101,40 @@ Result<> say_adapters(const Job& job, kernels::Model& model, std::uint64_t param
   return ok();
 }
 
+// What each of four workers sends in a step, in bytes of about so many: contributions to three parts in four of its sums,
+// totals to two replicas, parameters to the one worker that has no copy (docs/slow-links.md).
+double bytes_of_step(const Job& job, double parameters) {
+  constexpr double kWorkers = 4;
+  const double replicas = std::min<double>(job.replicas, kWorkers - 1);
+  const double bits = job.numbers.grid_bits;  // of sums; these of one worker's share and of all
+  const auto of_sum = [&](double count) {
+    return bits == 0 ? 4.0 : std::min(4.0, (bits + std::log2(std::max(count, 1.0))) / 8);
+  };
+  const double contribution = of_sum(job.micro_batches / kWorkers),
+               total = of_sum(job.micro_batches);
+  const double parameter = job.precision == Precision::kFp32 ? 4 : 2;
+  return parameters * (contribution * (kWorkers - 1) / kWorkers + total * replicas / kWorkers +
+                       parameter * (kWorkers - 1 - replicas) / kWorkers);
+}
+
+void say_slow_links(const Job& job, std::uint64_t parameters) {
+  if (job.local.on())
+    std::printf(
+        "local steps: a micro-batch is %u of %u sequences; schedules of [local] have %llu steps\n",
+        job.local.steps, pass_sequences(job),
+        static_cast<unsigned long long>(job.local.optimizer.schedule_steps
+                                            ? job.local.optimizer.schedule_steps
+                                            : local_steps(job)));
+  const double bytes = bytes_of_step(job, static_cast<double>(parameters));
+  const std::string local =
+      job.local.on() ? ", " + memory_text(static_cast<std::uint64_t>(bytes / job.local.steps)) +
+                           " a local step"
+                     : "";
+  std::printf("bytes: of four workers each sends some %s a step, %.2g s at 100 Mb/s%s\n",
+              memory_text(static_cast<std::uint64_t>(bytes)).c_str(), bytes * 8 / 100e6,
+              local.c_str());
+}
+
 // "the newest of step 60", and whether the job can go on from it.
 Result<std::string> newest_of(const Job& job) {
   const auto storage = open_storage(job.checkpoint.dir);
@@ -155,14 +191,12 @@ int check_job(const std::string& file) {
       job.value().isa == "cuda" ? "cuda" : model.value()->isa().c_str());
   if (auto said = say_adapters(job.value(), *model.value(), parameters); !said)
     return fail(said.error());
-  if (const std::uint32_t local = job.value().local.steps; local > 0)
-    std::printf("local steps: a micro-batch is %u local steps of %u sequences\n", local,
-                pass_sequences(job.value()));
+  say_slow_links(job.value(), parameters);
   // The job may be for other machines.
   if (const auto device = kernels::open_device(job.value().isa); !device)
     std::printf("warning: %s: no worker can begin here\n", device.error().text().c_str());
-  if (const std::string remark = data.value()->remark(); !remark.empty())
-    std::printf("warning: %s\n", remark.c_str());
+  for (const std::string& remark : {data.value()->remark(), local_remark(job.value())})
+    if (!remark.empty()) std::printf("warning: %s\n", remark.c_str());
   if (job.value().evaluate.on()) {
     const auto held_out = HeldOut::open(job.value());
     if (!held_out) return fail(held_out.error());

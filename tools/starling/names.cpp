@@ -6,6 +6,7 @@
 #include "core/job/groups.h"
 #include "core/job/schedule.h"
 #include "core/job/script_words.h"
+#include "core/job/words.h"
 #include "kernels/models/own.h"
 #include "kernels/optim/optimizer.h"
 
@@ -40,6 +41,18 @@ Result<> check_names(const Job& job, const std::string& file) {
 
 Result<> check_tensors(const Job& job, const Layout& layout, const std::string& file) {
   return of_file(check_groups(job, layout.tensors()), file);
+}
+
+std::string local_remark(const Job& job) {
+  const OptimizerSpec& outer = job.optimizer;
+  const bool adaptive = outer.kind == OptimizerKind::kAdamW || outer.kind == OptimizerKind::kAdam;
+  if (!job.local.on() || (!adaptive && outer.clip == 0)) return {};
+  const std::string is =
+      adaptive ? std::string("is ") + (outer.kind == OptimizerKind::kAdamW ? "adamw" : "adam")
+               : "clips at a norm of " + job_words::number_text(outer.clip);
+  return "[optimizer] " + is +
+         ", and takes what local steps changed for a gradient: beside [local] it is sgd as a rule, "
+         "with peak_rate = 0.7, momentum = 0.9 and no clip";
 }
 
 }  // namespace starling::tools

@@ -16,4 +16,7 @@ Result<> check_names(const Job& job, const std::string& file);
 // Looks for the tensors that the optimizer's groups name. Errors: as above.
 Result<> check_tensors(const Job& job, const Layout& layout, const std::string& file);
 
+// Returns a warning of an optimizer that is unusual beside local steps; empty: it is none.
+std::string local_remark(const Job& job);
+
 }  // namespace starling::tools

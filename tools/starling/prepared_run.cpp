@@ -64,7 +64,8 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
   STARLING_TRY(data, Dataset::open(run.job));
   run.data = data->identity();
   run.samples = data->samples();
-  if (auto remark = data->remark(); !remark.empty()) run.remarks.push_back(std::move(remark));
+  for (auto remark : {data->remark(), local_remark(run.job)})
+    if (!remark.empty()) run.remarks.push_back(std::move(remark));
 
   STARLING_TRY(opened, open_checkpoints(run.job, *run.layout, options.resume));
   run.checkpoints = std::move(opened.to_go_on_from);

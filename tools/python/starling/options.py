@@ -109,8 +109,9 @@ def _optimizer(value: Any, steps: int, argument: str = "optimizer") -> "dict[str
         if torchs and isinstance(value, type):
             known = like or kind.__name__ in torch_updates.NAMES
             cure = f": lambda net: torch.optim.{kind.__name__}(net.parameters()) makes one" if known else ""
+        torchs_too = "" if argument == "outer" else ", or one of torch as lambda net: torch.optim.AdamW(net.parameters())"
         raise Refused(f"{argument} must be starling.AdamW(..), Adam(..), SGD(..) or Elementwise(..), whose state the workers"
-                      f" share, or one of torch as lambda net: torch.optim.AdamW(net.parameters()); is {given}{cure}")
+                      f" share{torchs_too}; is {given}{cure}")
     for one in fields(value):
         name, given = f"{argument}'s {one.name}", getattr(value, one.name)
         if one.name == "update":
@@ -336,8 +337,12 @@ class Options:
 
         assert self.steps is not None  # counted
         steps = self.steps * self.passes
-        self.updates, self.remarks = update.section(self.optimizer, self.schedule, self.groups, self.clip, steps, net,
-                                                    lambda one: _optimizer(one, steps))
+        try:
+            self.updates, self.remarks = update.section(self.optimizer, self.schedule, self.groups, self.clip, steps, net,
+                                                        lambda one: _optimizer(one, steps))
+        except Refused as why:
+            local = f" (of local steps there are {self.steps} times {self.local_steps})"
+            raise Refused(f"{why}{'' if self.local_steps is None else local}") from None
         kinds = {self.updates["kind"]} | ({self.outer._fields()["kind"]} if self.local_steps is not None else set())
         if self.isa == "auto" and kinds <= {"adamw", "adam", "sgd"} and module.on_gpu(net) and has_gpu():
             self.isa = "cuda"  # the same digest, and nothing that grows with the net passes the host's memory
