@@ -40,6 +40,39 @@ Job with_fixed_schedule(Job job) {
   return job;
 }
 
+// Returns a job whose micro-batch is the first few local steps of the job's, as many as divide these: a worker that
+// begins computes that much, not a whole micro-batch.
+Job with_few_local_steps(Job job) {
+  constexpr std::uint32_t kLocalSteps = 4;
+  if (!job.local.on()) return job;
+  std::uint32_t few = std::min(kLocalSteps, job.local.steps);
+  while (job.local.steps % few != 0) --few;
+  OptimizerSpec& optimizer = job.local.optimizer;
+  if (optimizer.schedule_steps == 0) optimizer.schedule_steps = local_steps(job);
+  job.micro_batch_sequences = pass_sequences(job) * few;
+  job.local.steps = few;
+  return job;
+}
+
+// Returns how many bits larger than that of the few local steps of a micro-batch the gradient of all may be: as their
+// rates add up.
+int bits_of_further_steps(const Job& job, const Job& few) {
+  const auto sum = [&](std::uint32_t count) {
+    double rates = 0;
+    for (std::uint32_t i = 0; i < count; ++i)
+      rates += learning_rate(few.local.optimizer, i, local_steps(job));
+    return rates;
+  };
+  const double some = sum(few.local.steps), all = sum(job.local.steps);
+  return some > 0 ? std::max(0, static_cast<int>(std::ceil(std::log2(all / some)))) : 0;
+}
+
+void widen(std::span<std::int16_t> exponents, int bits) {
+  for (std::int16_t& x : exponents)
+    if (x > kernels::kExponentMin)
+      x = static_cast<std::int16_t>(std::min<int>(x + bits, kernels::kExponentMax));
+}
+
 // Refuses jobs that need what GPUs do not have.
 Result<> check_job_for(const kernels::Device& device, const Job& job) {
   if (!device.has_arithmetic()) return ok();
@@ -132,16 +165,22 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
 
   STARLING_TRY(batch, batches(0, 0));
   batch.draw = {job.seed, 0, 0};
+  const Job few = with_few_local_steps(job);
+  if (few.local.steps < job.local.steps) {
+    STARLING_TRY(part, part_of(batch, 0, job.local.steps / few.local.steps));
+    batch = std::move(part);
+  }
   STARLING_TRY(probe, from == ModelFrom::kJob && script == nullptr
-                          ? kernels::checked_first_gradient(job, *model, layout, *setup->device,
+                          ? kernels::checked_first_gradient(few, *model, layout, *setup->device,
                                                             parameters.all(), batch)
-                          : kernels::first_gradient(job, *model, layout, *setup->device,
+                          : kernels::first_gradient(few, *model, layout, *setup->device,
                                                     parameters.all(), batch, parameters.place()));
   setup->kernel_samples = probe.samples;
   STARLING_TRY(setup->check(probe.result));
   STARLING_TRY(check_between_tensors(layout, probe.gradient));
   setup->exponents.resize(layout.blocks());
   kernels::initial_exponents(kernels::Grid(job), layout, probe.gradient, setup->exponents);
+  if (job.local.on()) widen(setup->exponents, bits_of_further_steps(job, few));
   set_exponents_of_statistics(job.optimizer, layout, setup->exponents);
 
   const Digest initial =

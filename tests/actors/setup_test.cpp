@@ -11,6 +11,7 @@
 
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/exponent.h"
+#include "kernels/models/gradient_maker.h"
 
 namespace starling::actors {
 namespace {
@@ -44,6 +45,21 @@ class Noise : public kernels::Model {
   const std::vector<TensorSpec> tensors_{{"w", {kWidth}}};
 };
 
+// A gradient that leads one way, so that local steps add up.
+class Drift : public Noise {
+ public:
+  Result<kernels::MicroBatchResult> forward_backward(std::span<const float> parameters,
+                                                     const Batch& batch,
+                                                     kernels::Workspace& workspace,
+                                                     std::span<float> gradient) const override {
+    passes += 1;
+    auto result = Noise::forward_backward(parameters, batch, workspace, gradient);
+    for (std::size_t i = 0; i < kWidth; ++i) gradient[i] += 2;
+    return result;
+  }
+  mutable int passes = 0;
+};
+
 Result<Batch> source(std::uint64_t step, MicroBatch m) {
   Batch batch;
   batch.sequences = 1;
@@ -70,6 +86,43 @@ TEST_CASE("setup: the first exponents let the first step's gradients onto the gr
     if (m == 0) CHECK(side_entries == 0);  // the one that they were taken from
   }
   CHECK(side_entries < setup->layout->blocks() * kSetupMicroBatches / 50);
+}
+
+TEST_CASE("setup: of local steps a few are computed, and the first exponents leave room for all") {
+  constexpr std::uint32_t kLocalSteps = 32, kFew = 4;
+  for (const OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
+    Job job;
+    job.steps = 4;
+    job.micro_batches = 8;
+    job.micro_batch_sequences = kLocalSteps;
+    job.optimizer.kind = OptimizerKind::kSgd;
+    job.local.steps = kLocalSteps;
+    job.local.optimizer.kind = kind;
+    job.local.optimizer.warmup_steps = 20;
+    job.local.optimizer.momentum = 0;
+    const auto wide = [](std::uint64_t step, MicroBatch m) -> Result<Batch> {
+      STARLING_TRY(batch, source(step, m));
+      batch.sequences = kLocalSteps;
+      return batch;
+    };
+    const auto model = std::make_shared<Drift>();
+    const auto setup = set_up(job, model, wide, Digest{}).value();
+    CHECK(model->passes == kFew);
+    const auto maker =
+        kernels::make_gradient_maker(job, *model, *setup->layout, *setup->device, kLocalSteps);
+    const std::vector<float> parameters(setup->layout->elements());
+    kernels::Accumulators accumulators(*setup->layout, job.micro_batches);
+    std::uint32_t side_entries = 0;
+    for (MicroBatch m = 0; m < job.micro_batches; ++m) {
+      auto adding = accumulators.begin(maker->queue(), setup->exponents.data(), job.seed, 0, m);
+      REQUIRE(maker->make({.parameters = parameters.data()}, wide(0, m).value(), adding));
+      side_entries += adding.finish().side_entries;
+    }
+    CHECK(side_entries <= setup->layout->blocks() * job.micro_batches / 20);
+    job.local.optimizer.beta1 = 0.8;
+    job.local.optimizer.momentum = 0.1;
+    CHECK(set_up(job, model, wide, Digest{}).value()->fingerprint != setup->fingerprint);
+  }
 }
 
 // Goal: no channel's statistics are rounded to a grid that another one's need, from the first step on.

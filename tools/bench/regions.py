@@ -149,6 +149,7 @@ def run(starling, machines, job, options):
             if healed and time.monotonic() > healed:
                 machines.line.cut(False)
                 healed = None
+        machines.line.cut(False)
         events = events_of(out)
         done = [e for e in events if e["ev"] == "done"]
         if first.returncode != 0 or not done:
