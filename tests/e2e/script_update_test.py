@@ -73,7 +73,7 @@ def groups_and_a_schedule_go_on_from_a_checkpoint(place):
 def a_sampled_schedule_ends_with_its_steps(place):
     script = written(place, "longer.py", SCRIPT + "train(command=('--steps', '25'), **options)\n")
     code, said = ended(script)
-    wanted = "the schedule was sampled for 24 steps, the job has 25: a schedule that is named has no end"
+    wanted = "the schedule was sampled for 24 steps, the job has 25 steps: a schedule that is named has no end"
     require(code == 2 and wanted in said and said.count("\n") == 1, f"{code}: {said}")
 
 
