@@ -54,7 +54,7 @@ class Workbench {
   kernels::Accumulators::Adding begin_again(kernels::Queue& queue, Version step, MicroBatch m) {
     return accumulators_.begin_again(queue, working().exponents, seed_, step, m);
   }
-  // A pass was computed whose gradient is not added here: this worker gets somewhere.
+  // Counts a pass whose gradient is not added here as progress.
   void passed() { ++progress_; }
   // Ends `adding`: all of its gradient is there.
   kernels::Accumulators::Added finish(kernels::Accumulators::Adding& adding) {

@@ -34,7 +34,7 @@ struct Batch {
   bool held_out = false;               // no gradient is wanted; of a script's held-out data
 };
 
-// Returns part i of so many equal ones, each a batch whose random numbers are its own. Errors: kBadInput  the batch has no
+// Returns part i of so many equal ones, each a batch whose random numbers are its own. Errors: kBadInput  the batch has not
 // so many equal parts.
 Result<Batch> part_of(const Batch& batch, std::uint32_t i, std::uint32_t parts);
 

@@ -50,13 +50,13 @@ struct OptimizerSpec {
   bool operator==(const OptimizerSpec&) const = default;
 };
 
-// Local steps: a micro-batch is several passes, each followed by a step of an optimizer of its own, and its
-// gradient is what they changed: the weights before less those after (Douillard et al., 2023, "DiLoCo").
+// LocalSpec says that a micro-batch is several passes, each followed by a step of an optimizer of its own, and that its
+// gradient is the weights before these less the weights after them (Douillard et al., 2023, "DiLoCo").
 struct LocalSpec {
-  std::uint32_t steps =
-      0;  // of a micro-batch, which share its sequences alike; 0: its gradient is that of one pass
-  OptimizerSpec
-      optimizer;  // its moments are zeros when a micro-batch begins; its schedule counts local steps
+  // Passes of a micro-batch, which share its sequences alike. 0: its gradient is that of one pass.
+  std::uint32_t steps = 0;
+  // Its moments are zeros when a micro-batch begins; its schedule counts local steps.
+  OptimizerSpec optimizer;
   bool on() const { return steps != 0; }
   bool operator==(const LocalSpec&) const = default;
 };
@@ -96,10 +96,10 @@ enum class GridRounding : std::uint8_t {
   kStochastic,  // up or down at random, so that the mean is the element (core/base/grid_dice.h)
 };
 
-// What gradients are added up as.
+// NumbersSpec says with how many bits gradients are added up, and how they are rounded.
 struct NumbersSpec {
-  std::uint32_t grid_bits =
-      0;  // of an element of a micro-batch, sign and all; 0: as many as sums of 32 bits leave
+  // Of an element of a micro-batch, sign and all. 0: as many as sums of 32 bits leave.
+  std::uint32_t grid_bits = 0;
   GridRounding rounding = GridRounding::kNearest;
   bool operator==(const NumbersSpec&) const = default;
 };
@@ -231,8 +231,8 @@ std::vector<std::string> state_differences(const Job& a, const Job& b);
 // if their hashes are equal.
 std::string job_differences(const Job& here, const Job& there);
 
-// The rule of the loss scale where gradients are computed in fp16; off with another precision. Local steps find a scale that
-// fits by themselves, so no step that is skipped would take back what is doubled.
+// The rule of the loss scale where gradients are computed in fp16; off with another precision. Local steps
+// halve a scale that is too large by themselves, and skip no step for it: so nothing doubles the scale there.
 inline LossScaleRule loss_scale_rule(const Job& job) {
   const std::uint32_t every = job.local.on() ? ~std::uint32_t{0} : job.loss_scale_steps;
   return {job.precision == Precision::kFp16, job.loss_scale, every};
@@ -241,11 +241,11 @@ inline LossScaleRule loss_scale_rule(const Job& job) {
 inline std::uint64_t schedule_of(const Job& job) {
   return job.optimizer.schedule_steps ? job.optimizer.schedule_steps : job.steps;
 }
-// Sequences (or samples) that one pass computes.
+// Returns the sequences (or samples) of one pass.
 inline std::uint32_t pass_sequences(const Job& job) {
   return job.local.on() ? job.micro_batch_sequences / job.local.steps : job.micro_batch_sequences;
 }
-// Local steps of the whole job, of whose schedule they are the steps.
+// Returns the local steps of the whole job: the length of their schedule, unless the job says another one.
 inline std::uint64_t local_steps(const Job& job) {
   return job.steps * job.local.steps;
 }

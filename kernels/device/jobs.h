@@ -161,7 +161,7 @@ struct MultipleJob {
   std::uint64_t elements;  // whole blocks
 };
 
-// Takes what elements lost: before - after, and zero where these have the same bits, infinities and all.
+// Takes the differences of two arrays, and zero where elements have the same bits, infinities among them.
 struct DifferenceJob {
   const float *before, *after;  // [elements]
   float* difference;            // [elements], written
@@ -179,7 +179,7 @@ struct NormJob {
       broken;  // [1], added to: blocks with a NaN or an infinity, whose squares are left out
 };
 
-// Makes a step of weights from a gradient as it is: a local one. Real elements alone change.
+// Makes a local step of weights from a gradient. Real elements alone change.
 struct LocalStepJob {
   const float* gradient;            // [elements]
   const std::uint16_t* used;        // [blocks]

@@ -1,5 +1,5 @@
 #pragma once
-// BlockGroups says of each block what jobs ask about it, in the device's memory.
+// BlockGroups has what jobs of an optimizer read about each block, in the device's memory.
 
 #include <cstdint>
 #include <vector>

@@ -4,7 +4,8 @@
 //
 // Block b has an exponent x; a gradient g counts as q = round_half_even(g * 2^-x). If every |q| of
 // the block is below 2^(30 - ceil(log2 uM)), with u uses of its part, all of them fit int32 with a
-// bit to spare (a job may want fewer bits, and q rounded up or down by dice); if not, the block of this use and micro-batch goes to the side list. Everything here
+// bit to spare; if not, the block of this use and micro-batch goes to the side list. A job may want
+// fewer bits, and q rounded up or down by dice (core/base/grid_dice.h) instead. Everything here
 // is a pure function; the plain and the AVX2 versions give the same bits, so which one runs is no
 // part of the fingerprint.
 

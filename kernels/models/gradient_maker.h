@@ -22,7 +22,7 @@ struct PassHooks {
   // Called before a part is read; returns when it is there. False: it will
   // not come. Then the pass ends with an error and gives nothing more.
   std::function<bool(PartId)> before_reading = [](PartId) { return true; };
-  // Called between the passes of a gradient that several make. False: it is no longer wanted. Then as above.
+  // Called before each pass of a gradient that several passes make. False: the gradient is no longer wanted. Then as above.
   std::function<bool()> go_on = [] { return true; };
   // Called before each use's gradient is taken, with how much of the passes is
   // over, 0 to 1, if the forward pass takes a third and the rest goes by elements.
@@ -50,7 +50,7 @@ class GradientMaker {
   virtual Result<MicroBatchResult> evaluate(const Working& working, const Batch& batch);
   // Makes the gradient of the next batch count as zero.
   void drop_gradient() { drop_ = true; }
-  // True: what PassHooks::take is given stays as it is until the next one has returned.
+  // True: the gradient that PassHooks::take gets stays as it is until the next call of take has returned.
   virtual bool gives_ahead() const { return false; }
   // The last make() handed over the gradient of the loss times 2^scale().
   virtual std::int32_t scale() const { return 0; }

@@ -1,6 +1,6 @@
 #pragma once
-// LocalMaker makes of each micro-batch several passes, each followed by a step of weights of its own, and hands over what
-// they changed (LocalSpec, core/job/job.h).
+// LocalMaker makes several passes of each micro-batch, each followed by a step of the maker's own weights, and hands over
+// the difference of the weights before and after (LocalSpec, core/job/job.h).
 
 #include <cstdint>
 #include <functional>
@@ -19,7 +19,7 @@ class LocalMaker : public GradientMaker {
   LocalMaker(std::unique_ptr<GradientMaker> inner, const Job& job, const Layout& layout,
              Device& device);
 
-  // Returns what one takes of the device's memory, beside the inner maker.
+  // Returns the bytes of the device's memory that a LocalMaker takes beside its inner maker.
   static std::uint64_t bytes(const Job& job, const Layout& layout);
 
   Result<MicroBatchResult> evaluate(const Working& working, const Batch& batch) override;

@@ -45,7 +45,7 @@ STARLING_BOTH inline void sgd(const SgdNumbers& n, float gradient, float& w, flo
   w = w - n.rate * (n.own * g + n.ahead * b);
 }
 
-// Returns what an element lost: of equal infinities nothing.
+// Returns before - after, and zero of equal bits: two infinities have no difference.
 STARLING_BOTH inline float lost(float before, float after) {
   return std::bit_cast<std::uint32_t>(before) == std::bit_cast<std::uint32_t>(after)
              ? 0

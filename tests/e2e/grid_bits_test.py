@@ -1,7 +1,7 @@
 """A job with [numbers] adds up gradients of a few bits: the same bits in any group, in frames that are packed, and through kills."""
 import subprocess
 
-from harness import PATIENCE, STARLING, kill_join_and_leave, main, require
+from harness import PATIENCE, STARLING, kill_join_and_leave, main, require, same_digest_by_any_group
 
 
 def with_bits(place, bits, rounding, **changes):
@@ -30,4 +30,10 @@ def what_cannot_be_is_said(place):
     require(done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "grid_bits of at most 15" in done.stderr, done.stderr)
 
 
-main(any_group_has_the_same_bits, what_cannot_be_is_said)
+def any_number_of_workers_and_threads_has_the_same_bits(place):
+    for bits, rounding, precision in ((8, "stochastic", "fp32"), (10, "stochastic", "bf16"), (8, "nearest", "bf16")):
+        job = with_bits(place, bits, rounding, steps=120, precision=precision)
+        same_digest_by_any_group(place, job, f"{bits} bits, {rounding}, {precision}", 10)
+
+
+main(any_group_has_the_same_bits, what_cannot_be_is_said, long=(any_number_of_workers_and_threads_has_the_same_bits,))

@@ -336,6 +336,17 @@ def kill_join_and_leave(run, step, *join_options):
     wait_until(lambda: not alive(leaver["pid"]), "the leaver's end")
 
 
+def same_digest_by_any_group(place, job, name, step):
+    """By 1, 2, 3, 4 and 7 workers of one to three threads; of three and more, with a kill, a join and a leave from that step on."""
+    digest = place.quiet(job).digest()
+    for workers, threads in zip((1, 2, 3, 4, 7), (2, 3, 1, 2, 1)):
+        run = place.run(job, "--workers", workers, "--threads", threads)
+        if workers > 2:
+            kill_join_and_leave(run, step)
+        require(run.digest() == digest, f"{name}: another digest by {workers} workers")
+        print(f"{name}: {workers} workers of {threads} threads, digest {digest}", flush=True)
+
+
 def left_out_and_back(run, world, how="fenced"):
     """Waits until a worker was left out of this many, or lost, and as many compute again."""
     wait_until(lambda: run.workers(how), f"a worker is {how}")

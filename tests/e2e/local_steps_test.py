@@ -2,7 +2,7 @@
 cannot be is said."""
 import subprocess
 
-from harness import PATIENCE, STARLING, kill_join_and_leave, main, processes_naming, require, wait_until, with_checkpoints
+from harness import PATIENCE, STARLING, kill_join_and_leave, main, processes_naming, require, same_digest_by_any_group, wait_until, with_checkpoints
 
 
 def starling(*words):
@@ -73,13 +73,7 @@ def what_cannot_be_is_said(place):
 def any_number_of_workers_and_threads_has_the_same_bits(place):
     for length, precision in ((8, "fp32"), (32, "fp32"), (8, "bf16")):
         job = local(place, length, steps=24, precision=precision)
-        digest = place.quiet(job).digest()
-        for workers, threads in zip((1, 2, 3, 4, 7), (2, 3, 1, 2, 1)):
-            run = place.run(job, "--workers", workers, "--threads", threads)
-            if workers > 2:
-                kill_join_and_leave(run, 4)
-            require(run.digest() == digest, f"{length} local steps, {precision}: another digest by {workers} workers")
-            print(f"{length} local steps, {precision}: {workers} workers of {threads} threads, digest {digest}", flush=True)
+        same_digest_by_any_group(place, job, f"{length} local steps, {precision}", 4)
 
 
 main(any_group_has_the_same_bits, a_job_goes_on_after_all_was_lost, what_cannot_be_is_said,
