@@ -54,8 +54,8 @@ Job with_few_local_steps(Job job) {
   return job;
 }
 
-// Returns how many bits larger than that of the few local steps of a micro-batch the gradient of all may be: as their
-// rates add up.
+// Returns how many bits larger than the gradient of a few local steps of a micro-batch the gradient of all may be, if it
+// grows as the rates add up. The bits are exponents of the state: no logarithm, which differs between C libraries.
 int bits_of_further_steps(const Job& job, const Job& few) {
   const auto sum = [&](std::uint32_t count) {
     double rates = 0;
@@ -64,7 +64,10 @@ int bits_of_further_steps(const Job& job, const Job& few) {
     return rates;
   };
   const double some = sum(few.local.steps), all = sum(job.local.steps);
-  return some > 0 ? std::max(0, static_cast<int>(std::ceil(std::log2(all / some)))) : 0;
+  int bits = 0;
+  if (some > 0)
+    for (double reach = some; reach < all; reach *= 2) ++bits;
+  return bits;
 }
 
 void widen(std::span<std::int16_t> exponents, int bits) {

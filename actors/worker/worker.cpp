@@ -329,8 +329,9 @@ class Worker : public caf::event_based_actor {
       std::make_shared<std::atomic<bool>>(false);
   TurnedAway turned_away_;
   bool warned_ = false;
-  std::uint64_t local_skipped_ = 0, skipping_ = 0,
-                next_skip_warning_ = 1;  // local steps; micro-batches with some
+  std::uint64_t local_skipped_ = 0;      // local steps
+  std::uint64_t skipping_ = 0;           // micro-batches with some of these
+  std::uint64_t next_skip_warning_ = 1;  // the micro-batch that is warned of, counted likewise
 };
 
 }  // namespace

@@ -15,8 +15,8 @@ constexpr std::size_t kGroupSpecsMax = 1024;
 constexpr std::size_t kNamesMax = 65536;  // tensors
 constexpr std::size_t kNameBytesMax = 512;
 constexpr std::uint32_t kLocalStepsMax = 4096;
-constexpr std::uint64_t kPassesMax =
-    1 << 20;  // of a step: random numbers have 24 bits for the number of a pass
+// Passes of a step: random numbers have 24 bits for the number of a pass.
+constexpr std::uint64_t kPassesMax = 1 << 20;
 
 // What one of the built-in schedules alone has.
 struct KeyOf {
@@ -205,7 +205,8 @@ void read_local(Section s, Job& job) {
 
 void read_optimizer(Section s, Job& job) {
   if (job.local.on()) {
-    // What is subtracted is no gradient: its norm is that of a way of many steps, and a rate of its own falls already.
+    // The step subtracts the difference that local steps made, not a gradient: a bound for gradients' norms says nothing
+    // of it, and the rate of [local] falls already.
     job.optimizer.floor = 1;
     job.optimizer.clip = 0;
   }

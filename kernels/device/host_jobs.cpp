@@ -95,11 +95,11 @@ class Means {
   const std::uint32_t micro_batches_;
 };
 
-// Counts the blocks from here that are of one group, so many at most; only the last of them may have padding.
+// Counts the blocks from here that are of one group; only the last of them may have padding.
 template <class Job>
-std::uint32_t run_from(const Job& job, std::uint32_t block, std::uint32_t end, std::uint32_t most) {
+std::uint32_t run_from(const Job& job, std::uint32_t block, std::uint32_t end) {
   std::uint32_t n = 1;
-  while (n < most && block + n < end && job.used[block + n - 1] == kBlock &&
+  while (n < kRunBlocks && block + n < end && job.used[block + n - 1] == kBlock &&
          job.groups[block + n] == job.groups[block])
     ++n;
   return n;
@@ -248,7 +248,7 @@ void run(const ApplyJob& job) {
     const SegmentBlocks& s = job.segments.list[i];
     const std::uint32_t end = s.first + s.count;
     for (std::uint32_t b = s.first; b < end;) {
-      const std::uint32_t n = run_from(job, b, end, kRunBlocks);
+      const std::uint32_t n = run_from(job, b, end);
       update_run(job, grid, means, b, n);
       b += n;
     }
@@ -303,7 +303,7 @@ void run(const NormJob& job) {
 void run(const LocalStepJob& job) {
   check(job);
   for (std::uint32_t b = 0; b < job.blocks;) {
-    const std::uint32_t n = run_from(job, b, job.blocks, kRunBlocks);
+    const std::uint32_t n = run_from(job, b, job.blocks);
     const std::size_t used = element(n - 1) + job.used[b + n - 1];
     const auto part = [&](auto* array) {
       return array == nullptr ? std::span(array, 0) : std::span(array + element(b), used);
