@@ -22,7 +22,7 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
 // Goal: no schedule breaks a rule, and once faults stop the group elects, commits and agrees.
 TEST_CASE("raft: random schedules keep every rule and end in agreement") {
   const auto only = from_environment("STARLING_SIM_SEED", 0);
-  const auto runs = only ? 1 : from_environment("STARLING_SIM_RUNS", 3000);
+  const auto runs = only ? 1 : from_environment("STARLING_SIM_RUNS", 1000);
   const auto first = only ? only : 1;
   std::uint64_t events = 0;
   std::uint64_t committed = 0;
