@@ -303,6 +303,7 @@ bool Forming::suffice(const std::vector<Reporter>& reporters) const {
 // So that epoch passes no step whose result the reporter lacks.
 bool Forming::fenced(const std::vector<Reporter>& reporters) const {
   for (const Plan* plan : roster_.running_plans()) {
+    if (plan->id == group_.plan()->id && never_begins(reporters)) continue;
     const bool reported = std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
       return rank_in(*plan, r.who).has_value() || r.report.entered > plan->id;
     });
@@ -314,18 +315,27 @@ bool Forming::fenced(const std::vector<Reporter>& reporters) const {
   return true;
 }
 
+// Whether the last plan's epoch has not begun and never will: a member of the one before, which has promised not to vote
+// there again, did not vote for the change (R15), for instance because its first state was not there yet.
+bool Forming::never_begins(const std::vector<Reporter>& reporters) const {
+  if (!group_.plan() || group_.restart() || group_.plan()->kind != PlanKind::kPrepared)
+    return false;
+  const Plan& last = *group_.plan();
+  return std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
+    return r.report.entered == last.predecessor &&
+           (r.report.may_have_begun != last.id || config_.bugs.r11_leaver_voted);
+  });
+}
+
 // Whether the steps of the last plan's epoch were lost with all of its members. A worker that this
-// epoch left behind has older state. The epoch never began only if a member of the one before did
-// not vote for the change, for instance because its first state was not there yet.
+// epoch left behind has older state.
 bool Forming::died_with_its_steps(const std::vector<Reporter>& reporters) const {
   if (!group_.plan() || group_.restart() || group_.plan()->kind != PlanKind::kPrepared)
     return false;
   const Plan& last = *group_.plan();
   return std::all_of(last.members.begin(), last.members.end(),
                      [&](const Member& m) { return roster_.certainly_dead(m.who); }) &&
-         std::all_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
-           return r.report.entered != last.predecessor || r.report.may_have_begun == last.id;
-         });
+         !never_begins(reporters);
 }
 
 void Forming::forget_links(const std::vector<Incarnation>& missing,

@@ -119,6 +119,7 @@ class Forming {
   bool needed(const Incarnation& who, const std::vector<Reporter>& reporters, Version base) const;
   bool suffice(const std::vector<Reporter>& reporters) const;
   bool fenced(const std::vector<Reporter>& reporters) const;
+  bool never_begins(const std::vector<Reporter>& reporters) const;
   bool died_with_its_steps(const std::vector<Reporter>& reporters) const;
   void forget_links(const std::vector<Incarnation>& missing,
                     const std::vector<Reporter>& reporters);

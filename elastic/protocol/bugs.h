@@ -22,6 +22,7 @@ struct Bugs {
   Planted r11_any_member{};           // reports of non-members count too
   Planted r11_no_fence{};             // forms without a member of every epoch that may run
   Planted r11_revive_leaver{};        // a leaver takes the place of a lost epoch without it
+  Planted r11_leaver_voted{};         // a leaver fences the last epoch though its vote agreed to it
   Planted r12_never_finish{};         // base is V even if all are pending for V
   Planted r12_always_finish{};        // base is V+1 if any is pending for V
   Planted r13_any_owner{};            // owners follow placement, current copy or not

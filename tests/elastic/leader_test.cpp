@@ -201,7 +201,7 @@ struct Fenced3 {
 };
 
 TEST_CASE("leader: R11, a leaver alone does not fence the epoch that goes on without it") {
-  Fenced3 waits;
+  Fenced3 waits({}, /*voted_for_it=*/true);
   CHECK(waits.one.proposed() == nullptr);
   SUBCASE("one that went on reports") {
     waits.one.report(1, waits.one.asked(), waits.second, 9);
@@ -215,15 +215,26 @@ TEST_CASE("leader: R11, a leaver alone does not fence the epoch that goes on wit
     CHECK(waits.one.proposed()->base == 6);
     CHECK(members_of(*waits.one.proposed()) == "13");
   }
-  SUBCASE("all others are certainly dead, and never began without it") {
-    for (std::uint64_t nonce : {1, 2}) waits.one.die(nonce);
-    REQUIRE(waits.one.group.plan()->id > waits.second);
-    CHECK(members_of(*waits.one.group.plan()) == "3");
+  SUBCASE("without the fence, or its own vote, it goes on with the leaver") {
+    for (const auto rule : {&Bugs::r11_no_fence, &Bugs::r11_leaver_voted}) {
+      Fenced3 formed(broken(rule), /*voted_for_it=*/true);
+      REQUIRE(formed.one.proposed() != nullptr);
+      CHECK(members_of(*formed.one.proposed()) == "3");
+    }
   }
-  SUBCASE("without the fence it goes on with the leaver") {
-    Fenced3 formed(broken(&Bugs::r11_no_fence));
-    REQUIRE(formed.one.proposed() != nullptr);
-    CHECK(members_of(*formed.one.proposed()) == "3");
+}
+
+TEST_CASE("leader: R11, a leaver that did not vote for the change goes on without the others") {
+  Fenced3 left({}, /*voted_for_it=*/false);
+  SUBCASE("who are silent") {
+    REQUIRE(left.one.proposed() != nullptr);
+    CHECK(members_of(*left.one.proposed()) == "3");
+    CHECK(left.one.proposed()->base == 6);
+  }
+  SUBCASE("who are certainly dead") {
+    for (std::uint64_t nonce : {1, 2}) left.one.die(nonce);
+    REQUIRE(left.one.group.plan()->id > left.second);
+    CHECK(members_of(*left.one.group.plan()) == "3");
   }
 }
 

@@ -209,6 +209,7 @@ void FaultInjector::steer() {
   if (!process) return;
   const bool evict = admin_.chance(0.5);
   world_.count(evict ? "asked to evict" : "asked to drain");
+  process->admin_asked = true;
   ask_to_take_out({evict ? AdminAction::kEvict : AdminAction::kDrain, slot_name(process->slot()),
                    process->nonce()},
                   /*times=*/20);

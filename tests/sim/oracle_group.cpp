@@ -346,8 +346,8 @@ void Oracle::take_end(const JobEnded& end) {
   check_told();
 }
 
-// In order: as it was told to, or since nobody is left who could go on, all had notice of it, and a
-// checkpoint is there.
+// In order: as it was told to, or since nobody is left who could go on, all had notice of it or were told by an admin, and
+// a checkpoint is there.
 void Oracle::check_ended(const JobEnded& end) {
   if (end.reason == "told to end" && world_.counted("told to end") > 0)
     return world_.count("run ended in order");
@@ -356,7 +356,7 @@ void Oracle::check_ended(const JobEnded& end) {
   if (!state_lost()) violated("P3: an end, but every segment has a current copy; " + end.reason);
   for (const Member& m : valid_.at(chain_.back()).members) {
     const WorkerProcess* p = find(m.who.nonce);
-    if (p && p->alive() && !p->notice_end && !m.joiner)
+    if (p && p->alive() && !p->notice_end && !p->admin_asked && !m.joiner)
       violated("P3: an end as all have left, but " + name(*p) + " lives and has no notice");
   }
 }

@@ -53,6 +53,7 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       {"R11 any member", {&Bugs::r11_any_member}, 7},
       // R11's fence is needed too seldom for a random run: epoch_rules_test.cpp.
       {"R11 revive leaver", {&Bugs::r11_revive_leaver}, 57062},
+      {"R11 leaver voted", {&Bugs::r11_leaver_voted}, 3339},
       {"R12 never finish", {&Bugs::r12_never_finish}, 117},
       {"R12 always finish", {&Bugs::r12_always_finish}, 19},
       {"R13 any owner", {&Bugs::r13_any_owner}, 7},

@@ -99,6 +99,7 @@ class WorkerProcess : private actors::ExecutorOwner {
   WorkerMemory& memory() { return memory_; }
   bool computing() const { return computing_.has_value(); }
   std::optional<Micros> notice_end;  // set by the world
+  bool admin_asked = false;          // that it leaves; set by the world
 
  private:
   void drain_inbox();
