@@ -10,9 +10,12 @@
 #include "core/base/data_files.h"
 #include "core/data/bytes_source.h"
 #include "core/data/classified.h"
+#include "core/data/lane_dataset.h"
 #include "core/data/own_dataset.h"
 #include "core/data/permutation.h"
 #include "core/data/token_file.h"
+#include "core/data/token_source.h"
+#include "core/data/token_window.h"
 
 namespace starling {
 namespace {
@@ -142,46 +145,23 @@ class TokenDataset : public MappedDataset {
  public:
   static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const ModelInput& input) {
     std::unique_ptr<TokenDataset> set(new TokenDataset);
-    std::string first;
-    // Headers are no data: the same tokens with and without one, in one file or many, are the same data.
-    const auto payload = [&](ByteView file, const std::string& path) -> Result<ByteView> {
-      STARLING_TRY(found, parse_token_file(file, path));
-      STARLING_TRY(check_vocabulary(found, input.vocabulary, path));
-      if (first.empty()) {
-        first = path;
-        set->width_ = found.width;
-        set->sequence_ = found.sequence;
-      }
-      if (found.width != set->width_)
-        return bad_data("has tokens of " + bits(found.width) + ", expected " + bits(set->width_) +
-                            " as in " + first,
-                        path);
-      if (found.sequence != set->sequence_)
-        return bad_data("has " + sequences_text(found.sequence) + ", expected " +
-                            sequences_text(set->sequence_) + " as in " + first,
-                        path);
-      if (found.sequence != 0 && found.sequence != input.positions)
-        return bad_data("has " + sequences_text(found.sequence) +
-                            ", as --pad-to or --pack has said; the context must be as long, is " +
-                            std::to_string(input.positions),
-                        path);
-      return found.tokens;
-    };
-    // A folder's files count only if they say that they are tokens: any file could be raw ones.
-    const auto extensions =
-        spec.extensions.empty() ? std::vector<std::string>{".bin"} : spec.extensions;
-    STARLING_TRY(source, BytesSource::open(spec.path, extensions, payload));
+    STARLING_TRY(source, TokenSource::open(spec.path, spec.extensions,
+                                           [&](const TokenFile& file, const std::string& path) {
+                                             return fits(file, input, path);
+                                           }));
+    set->width_ = source.width;
+    set->sequence_ = source.sequence;
     set->context_ = input.positions;
-    set->tokens_ = source->size() / bytes_of(set->width_);
+    set->tokens_ = source.tokens();
     // Behind the last of them no token needs to be: none of another document is learned.
     const std::uint64_t there = set->tokens_ + (set->sequence_ != 0 ? 1 : 0);
     STARLING_TRY(samples, sequences_in(there, input.positions, "tokens", spec.path));
-    STARLING_TRY(set->find_learned(*source, samples, spec.path));
+    STARLING_TRY(set->find_learned(*source.bytes, samples, spec.path));
     const std::uint64_t sequence[] = {set->sequence_};
     const Digest form = set->sequence_ != 0
                             ? identity_of(as_bytes(std::span<const std::uint64_t>(sequence)))
                             : Digest{};
-    STARLING_TRY(set->take(std::move(source), samples - set->left_out_, spec.path, form));
+    STARLING_TRY(set->take(std::move(source.bytes), samples - set->left_out_, spec.path, form));
     return std::unique_ptr<Dataset>(std::move(set));
   }
 
@@ -195,13 +175,14 @@ class TokenDataset : public MappedDataset {
   }
 
  private:
-  static std::string bits(TokenWidth width) {
-    return std::to_string(8 * bytes_of(width)) + " bits" +
-           (width == TokenWidth::kMasked32 ? " with a loss mask" : "");
-  }
-  static std::string sequences_text(std::uint32_t sequence) {
-    return sequence == 0 ? "tokens without sequences"
-                         : "sequences of " + std::to_string(sequence) + " tokens";
+  static Result<> fits(const TokenFile& file, const ModelInput& input, const std::string& path) {
+    STARLING_TRY(check_vocabulary(file, input.vocabulary, path));
+    if (file.sequence != 0 && file.sequence != input.positions)
+      return bad_data("has " + sequences_text(file.sequence) +
+                          ", as --pad-to or --pack has said; the context must be as long, is " +
+                          std::to_string(input.positions),
+                      path);
+    return ok();
   }
   // The tokens of window i, and of the one after it the first, if there is one.
   std::pair<std::uint64_t, std::size_t> window(std::uint64_t i) const {
@@ -231,13 +212,8 @@ class TokenDataset : public MappedDataset {
   Result<> append(std::uint64_t i, Batch& batch) const override {
     const std::size_t bytes = bytes_of(width_);
     const auto [first, count] = window(learned_.empty() ? i : learned_[i]);
-    return copy(first * bytes, count * bytes, batch, [&, n = count](ByteView tokens) {
-      const TokenFile sample{tokens, width_};
-      for (std::size_t t = 0; t < context_; ++t) {
-        batch.tokens.push_back(static_cast<std::int32_t>(sample[t]));
-        const bool learned = t + 1 < n && sample.is_learned(t + 1);
-        batch.targets.push_back(learned ? static_cast<std::int32_t>(sample[t + 1]) : kNotATarget);
-      }
+    return copy(first * bytes, count * bytes, batch, [&](ByteView tokens) {
+      append_window({tokens, width_}, context_, batch);
     });
   }
 
@@ -337,7 +313,9 @@ Result<std::unique_ptr<Dataset>> open_files(const DataSpec& spec, const ModelInp
 Result<std::unique_ptr<Dataset>> open_kind(const Job& job) {
   STARLING_TRY(own, open_own_data(job));
   if (own) return std::move(own);
-  if (const auto input = input_of(job.model)) return open_files(job.data, *input);
+  if (const auto input = input_of(job.model))
+    return job.data.order == DataOrder::kLanes ? open_lanes(job, *input)
+                                               : open_files(job.data, *input);
   return std::visit(
       [](const auto& spec) {
         if constexpr (requires { spec.samples; })
@@ -368,6 +346,7 @@ std::uint64_t Dataset::sample_of(std::uint64_t step, MicroBatch m, std::uint32_t
 }
 
 Result<Batch> Dataset::micro_batch(std::uint64_t step, MicroBatch m) const {
+  expect(step, m);
   std::vector<std::uint64_t> samples(sequences_);
   for (std::uint32_t b = 0; b < sequences_; ++b) samples[b] = sample_of(step, m, b);
   STARLING_TRY(batch, fill(samples));

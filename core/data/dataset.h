@@ -5,9 +5,10 @@
 // world: all passes over the data, each in its own order (core/data/permutation.h), make one
 // endless sequence, of which step s takes the places s*M*B .. (s+1)*M*B - 1. So every sample is
 // used exactly once per pass, whatever the number of workers.
+// Of [data] order = "lanes" another function of the same says it, with the same promise (core/data/lanes.h).
 //
-// Threads: after open() everything is const and may be called from any thread. No file is opened
-// after open(): files are mapped, small ones read into memory.
+// Threads: after open() everything is const and may be called from any thread. Files are mapped, small ones read into
+// memory, and none is opened later; but for lanes, whose chunks are read when they are due.
 
 #include <atomic>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
@@ -24,6 +26,11 @@
 #include "core/job/job.h"
 
 namespace starling {
+
+struct LaneFacts {
+  std::uint32_t chunk_samples = 0;  // sample i is of chunk i / chunk_samples
+  std::uint64_t lane_bytes = 0;     // at most in a worker's memory for each lane that it reads
+};
 
 class Dataset {
  public:
@@ -55,8 +62,13 @@ class Dataset {
   // Do not call it while the process may not wait.
   virtual std::optional<Digest> content(const std::function<bool()>& go_on) const = 0;
 
+  // Of lanes; nothing of other data.
+  virtual std::optional<LaneFacts> lanes() const { return std::nullopt; }
+  // What people should know of what was read since the last call, a line each.
+  virtual std::vector<std::string> take_news() const { return {}; }
+
   // The sample at place `sequence` of micro-batch m of a step.
-  std::uint64_t sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const;
+  virtual std::uint64_t sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const;
   // Micro-batch m of a step, with what it draws from. kBadInput if a mapped file that it reads was
   // changed since it was opened; in the job's last step also if any was, as far as identity() sees.
   Result<Batch> micro_batch(std::uint64_t step, MicroBatch m) const;
@@ -67,6 +79,8 @@ class Dataset {
   Dataset() = default;
   // Appends sample i < samples() to the batch.
   virtual Result<> append(std::uint64_t i, Batch& batch) const = 0;
+  // A micro-batch is about to be filled.
+  virtual void expect(std::uint64_t, MicroBatch) const {}
   // Whether identity() is still that of the data. Errors: kBadInput  it is not.
   virtual Result<> unchanged_all() const { return ok(); }
 

@@ -11,6 +11,7 @@ namespace starling {
 Result<std::shared_ptr<const HeldOut>> HeldOut::open(const Job& job) {
   Job other = job;
   other.data.path = job.evaluate.path;
+  other.data.order = DataOrder::kGlobal;
   if (auto* python = std::get_if<PythonSpec>(&other.model)) python->samples = job.evaluate.samples;
   STARLING_TRY(data, Dataset::open(other));
   std::shared_ptr<HeldOut> held_out(new HeldOut);

@@ -20,7 +20,6 @@ struct Form {
 // In the order of TokenWidth.
 constexpr Form kForms[] = {{20240520, 1}, {20240801, 7}, {20261101, 1}};
 constexpr std::uint32_t kEvaluationMagic = 20240522;
-constexpr std::size_t kHeader = 1024;  // bytes
 
 // Numbers of 32 or 64 bits, read as 16-bit tokens, have their upper halves at every second place: 0,
 // or hardly more where the others are as large as tokens get.
@@ -41,13 +40,13 @@ Result<> check_width(const TokenFile& file, const std::string& path) {
                   path);
 }
 
-std::array<std::uint32_t, kHeader / 4> header(TokenWidth width, std::uint32_t count,
-                                              std::uint32_t sequence) {
+}  // namespace
+
+std::array<std::uint32_t, kTokenHeader / 4> token_header(TokenWidth width, std::uint32_t count,
+                                                         std::uint32_t sequence) {
   const Form& form = kForms[static_cast<std::size_t>(width)];
   return {form.magic, form.version, count, sequence};
 }
-
-}  // namespace
 
 bool has_token_header(std::uint32_t magic) {
   return std::ranges::find(kForms, magic, &Form::magic) != std::end(kForms);
@@ -78,18 +77,18 @@ Result<TokenFile> parse_token_file(ByteView file, const std::string& path) {
     return bad_data("token file's version must be " + std::to_string(form->version) + ", is " +
                         std::to_string(version) + " at byte 4",
                     path);
-  const std::uint64_t wanted = kHeader + std::uint64_t{count} * bytes_of(width);
+  const std::uint64_t wanted = kTokenHeader + std::uint64_t{count} * bytes_of(width);
   if (count == 0 || count > kTokensOfFileMax || file.size() != wanted)
     return bad_data("header says " + std::to_string(count) + " tokens at byte 8 (" +
                         std::to_string(wanted) + " bytes), file has " +
                         std::to_string(file.size()) + " bytes",
                     path);
-  if (width != TokenWidth::kMasked32) return TokenFile{file.subspan(kHeader), width};
+  if (width != TokenWidth::kMasked32) return TokenFile{file.subspan(kTokenHeader), width};
   if (sequence != 0 && count % sequence != 0)
     return bad_data("has " + std::to_string(count) + " tokens, expected whole sequences of " +
                         std::to_string(sequence),
                     path);
-  return TokenFile{file.subspan(kHeader), width, sequence};
+  return TokenFile{file.subspan(kTokenHeader), width, sequence};
 }
 
 Result<> check_vocabulary(const TokenFile& file, std::int64_t vocabulary, const std::string& path) {
@@ -123,7 +122,7 @@ Result<> TokenFiles::begin() {
   std::snprintf(name, sizeof name, "/tokens-%06u.bin", files_);
   path_ = folder_ + name;
   file_ = std::fopen(path_.c_str(), "wbxe");
-  const auto empty = header(width_, 0, sequence_);
+  const auto empty = token_header(width_, 0, sequence_);
   if (!file_ || std::fwrite(empty.data(), sizeof empty, 1, file_) != 1) return cannot_write();
   ++files_;
   here_ = 0;
@@ -131,7 +130,7 @@ Result<> TokenFiles::begin() {
 }
 
 Result<> TokenFiles::end() {
-  const auto whole = header(width_, here_, sequence_);
+  const auto whole = token_header(width_, here_, sequence_);
   std::FILE* const file = std::exchange(file_, nullptr);
   const bool written = std::fseek(file, 0, SEEK_SET) == 0 &&
                        std::fwrite(whole.data(), sizeof whole, 1, file) == 1 &&

@@ -5,6 +5,7 @@
 // 32 bits, of which the highest says that the token is read and not learned, as what a user says in a chat; the fourth
 // number of the header is the length of the sequences in which documents begin, or 0.
 
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -27,6 +28,7 @@ inline constexpr TokenWidth width_for(std::uint32_t vocabulary) {
 }
 inline constexpr std::uint32_t kTokensOfFileMax = 0x7fffffff;
 inline constexpr std::uint32_t kNotLearned = 1u << 31;  // in a token of kMasked32
+inline constexpr std::size_t kTokenHeader = 1024;       // bytes
 
 // The tokens of a file, where they lie.
 struct TokenFile {
@@ -50,6 +52,9 @@ struct TokenFile {
   }
 };
 
+// The header of a file of so many tokens.
+std::array<std::uint32_t, kTokenHeader / 4> token_header(TokenWidth width, std::uint32_t count,
+                                                         std::uint32_t sequence);
 // Whether a file that begins with this number has a header.
 bool has_token_header(std::uint32_t magic);
 // Errors: kBadInput  no such file: another magic or version, not as long as its header says, or raw

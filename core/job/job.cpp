@@ -107,6 +107,10 @@ std::string format_job(const Job& job) {
     out << "\n[data]\nkind = \"" << word_of(kData, int(job.data.kind))
         << "\"\npath = " << quoted(job.data.path) << "\n";
     out << texts_line("extensions", job.data.extensions);
+    if (job.data.order == DataOrder::kLanes) out << "order = \"lanes\"\n";
+    if (!job.data.cache.empty())
+      out << "cache = " << quoted(job.data.cache) << "\ncache_bytes = " << job.data.cache_bytes
+          << "\n";
   } else if (!job.data.path.empty()) {
     out << "\n[data]\npath = " << quoted(job.data.path) << "\n";
   }
@@ -150,7 +154,7 @@ std::string format_job(const Job& job) {
 namespace {
 
 Job essence_of(const Job& job) {
-  // Out: the name, where data and script lie (what they give is part of the fingerprint), compute time,
+  // Out: the name, where data, their cache and script lie (what they give is part of the fingerprint), compute time,
   // copies, shares, seals, timeouts, what passes compute twice, where a script's state lies, what is
   // done about a skipped step, events and checkpoints, none of which reaches a bit of the result. In:
   // everything else; steps
@@ -163,6 +167,8 @@ Job essence_of(const Job& job) {
   if (kind_of(job.model).is_script && (job.isa == "cuda" || job.isa == "emulated"))
     essence.isa = neutral.isa;
   essence.data.path.clear();
+  essence.data.cache.clear();
+  essence.data.cache_bytes = neutral.data.cache_bytes;
   essence.evaluate.path.clear();
   std::visit(
       [](auto& spec) {

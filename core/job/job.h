@@ -67,13 +67,24 @@ enum class DataKind : std::uint8_t {
   kClassified,  // samples for a classifier: a safetensors file with x [n, in] f32 and y [n] i32
 };
 
+// DataOrder says which samples a micro-batch holds.
+enum class DataOrder : std::uint8_t {
+  kGlobal = 1,  // the next ones of one order of all (core/data/dataset.h)
+  kLanes,       // of shards of tokens, each the next ones of its own lane (core/data/lanes.h)
+};
+
 struct DataSpec {
   DataKind kind = DataKind::kText;
-  // A file, a folder, or a pattern (core/base/data_files.h; classified: a file). A relative path is
-  // relative to the job file.
+  // A file, a folder, or a pattern (core/base/data_files.h; classified: a file); of lanes a folder or s3://BUCKET/PREFIX.
+  // A relative path is relative to the job file.
   std::string path;
   // Endings of files that count in a folder (".h"); "" = none. Empty = all, of tokens ".bin".
   std::vector<std::string> extensions;
+  DataOrder order = DataOrder::kGlobal;
+  // Of lanes: a folder of this machine that chunks of a far store are kept in, and its bound. Empty: none are.
+  std::string cache;
+  std::uint64_t cache_bytes = kCacheBytes;
+  static constexpr std::uint64_t kCacheBytes = std::uint64_t{16} << 30;
   bool operator==(const DataSpec&) const = default;
 };
 

@@ -97,7 +97,23 @@ void read_model(Section s, const std::string& base, Job& job) {
   s.finish();
 }
 
+// Returns whether the path is an address of a bucket, which is written as all addresses are then.
+bool is_bucket(Section& s, const char* key, std::string& path) {
+  if (!s3::is_place(path)) return false;
+  auto place = s3::parse_place(path);
+  if (place)
+    path = place.value().text();
+  else
+    s.wrong(key, place.error().text());
+  return true;
+}
+
 void resolve_path(Section& s, const std::string& base, DataSpec& data) {
+  if (data.order == DataOrder::kLanes && is_bucket(s, "path", data.path)) return;
+  if (s3::is_place(data.path))
+    return s.wrong("path", "path must be a file or folder of this machine, is " + shown(data.path) +
+                               ": of a bucket, shards are read (starling shard), with kind = "
+                               "\"tokens\" and order = \"lanes\"");
   if (!path_of_this_machine(s, "path", data.path, "a file or folder")) return;
   std::error_code error;
   fs::path path = fs::path(base.empty() ? "." : base) / data.path;  // an absolute one stays
@@ -111,6 +127,9 @@ void resolve_path(Section& s, const std::string& base, DataSpec& data) {
                                (pattern ? "no file matches" : error.message()) + ")");
   if (!pattern && !fs::is_directory(status) && !fs::is_regular_file(status))
     return s.wrong("path", "path must be a regular file or a folder, is " + shown(data.path));
+  if (data.order == DataOrder::kLanes && !fs::is_directory(status))
+    return s.wrong("path", "path must be a folder with an index.json for order \"lanes\", is " +
+                               shown(data.path));
   if (data.kind == DataKind::kClassified && !fs::is_regular_file(status))
     return s.wrong("path",
                    "path must be a file for kind \"classified\", is not: " + shown(data.path));
@@ -119,11 +138,25 @@ void resolve_path(Section& s, const std::string& base, DataSpec& data) {
 // Reads an application's data section: the files at its path are the application's matter.
 void read_own_data(Section s, const std::string& base, const std::string& moved, DataSpec& data) {
   if (!s.there()) return;
-  s.refuse({"kind", "extensions"}, "to a model of kind \"own\"");
+  s.refuse({"kind", "extensions", "order", "cache", "cache_bytes"}, "to a model of kind \"own\"");
   s.text("path", data.path, 4096, true);
   if (!moved.empty()) data.path = moved;
   if (s.good()) resolve_path(s, base, data);
   s.finish();
+}
+
+void read_order(Section& s, DataSpec& data) {
+  s.choice("order", data.order, kOrders, false);
+  if (data.order != DataOrder::kLanes)
+    return s.refuse({"cache", "cache_bytes"}, "to order \"global\"");
+  s.text("cache", data.cache, 4096, false);
+  if (!data.cache.empty() && data.cache.front() != '/')
+    s.wrong("cache", "cache must be the whole path of a folder on each worker's disk, is " +
+                         shown(data.cache));
+  if (data.cache.empty())
+    s.refuse({"cache_bytes"}, "without cache");
+  else
+    s.integer("cache_bytes", data.cache_bytes, std::uint64_t{1} << 20, std::uint64_t{1} << 50);
 }
 
 void read_data(Section s, const std::string& base, const std::string& moved, const ModelSpec& model,
@@ -131,7 +164,14 @@ void read_data(Section s, const std::string& base, const std::string& moved, con
   s.choice("kind", data.kind, kData, true);
   s.text("path", data.path, 4096, true);
   if (!moved.empty()) data.path = moved;
-  if (data.kind != DataKind::kClassified) {
+  if (data.kind == DataKind::kTokens)
+    read_order(s, data);
+  else
+    s.refuse({"order", "cache", "cache_bytes"},
+             "to kind \"" + std::string(word_of(kData, int(data.kind))) + "\"");
+  if (data.order == DataOrder::kLanes) {
+    s.refuse({"extensions"}, "to order \"lanes\"");
+  } else if (data.kind != DataKind::kClassified) {
     if (const toml::array* list = s.array("extensions", false, 64)) {
       for (const toml::node& node : *list) {
         const auto* value = node.as_string();
@@ -211,14 +251,7 @@ void read_checkpoint(Section s, const std::string& base, CheckpointSpec& checkpo
   s.hex("accepts", checkpoint.accepts);
   s.finish();
   if (!s.good()) return;
-  if (s3::is_place(checkpoint.dir)) {
-    auto place = s3::parse_place(checkpoint.dir);
-    if (place)
-      checkpoint.dir = place.value().text();
-    else
-      s.wrong("dir", place.error().text());
-    return;
-  }
+  if (is_bucket(s, "dir", checkpoint.dir)) return;
   if (!path_of_this_machine(s, "dir", checkpoint.dir, "s3://BUCKET/PREFIX or a folder")) return;
   std::error_code error;
   const fs::path path = named_path(fs::path(base.empty() ? "." : base) / checkpoint.dir, error);
@@ -245,6 +278,7 @@ void read_evaluate(Section s, const std::string& base, Job& job) {
     s.text("path", e.path, 4096, true);
     DataSpec data = job.data;
     data.path = e.path;
+    data.order = DataOrder::kGlobal;
     if (s.good()) resolve_path(s, base, data);
     e.path = data.path;
   }

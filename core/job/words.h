@@ -35,6 +35,8 @@ inline constexpr Choice kNonFinite[] = {{"skip", static_cast<int>(NonFinite::kSk
 inline constexpr Choice kPrecisions[] = {{"fp32", static_cast<int>(Precision::kFp32)},
                                          {"bf16", static_cast<int>(Precision::kBf16)},
                                          {"fp16", static_cast<int>(Precision::kFp16)}};
+inline constexpr Choice kOrders[] = {{"global", static_cast<int>(DataOrder::kGlobal)},
+                                     {"lanes", static_cast<int>(DataOrder::kLanes)}};
 inline constexpr Choice kGridRoundings[] = {
     {"nearest", static_cast<int>(GridRounding::kNearest)},
     {"stochastic", static_cast<int>(GridRounding::kStochastic)}};

@@ -36,6 +36,7 @@ struct Started {
   std::uint32_t sequences = 0;
   std::uint64_t seed = 0;
   std::uint64_t samples = 0;
+  std::uint32_t chunk_samples = 0;  // of lanes (core/data/lanes.h); 0: there are none
   Version from = 0;
   std::uint64_t tokens_per_step = 0;
   Digest data{};

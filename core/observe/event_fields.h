@@ -29,6 +29,7 @@ void fields(F& f, Is<event::Started> auto& e) {
   f("sequences", e.sequences);
   f("seed", e.seed);
   f("samples", e.samples);
+  f.due("chunk_samples", e.chunk_samples);
   f("from", e.from);
   f("tokens_per_step", e.tokens_per_step);
   f("data", e.data);

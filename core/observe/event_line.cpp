@@ -36,6 +36,9 @@ class WrittenFields {
   void due(const char* name, LossScale scale) {
     if (scale.steps != 0) line_[name] = 1u << scale.log2;
   }
+  void due(const char* name, std::uint32_t count) {
+    if (count != 0) line_[name] = count;
+  }
   void due(const char* name, const Digest& digest) {
     if (digest != Digest{}) line_[name] = form(digest);
   }

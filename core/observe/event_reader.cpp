@@ -65,6 +65,9 @@ class ReadFields {
       return expected(name, "a power of two");
     scale = {static_cast<std::uint8_t>(std::bit_width(value) - 1), 1};
   }
+  void due(const char* name, std::uint32_t& count) {
+    if (find(name)) (*this)(name, count);
+  }
   void due(const char* name, Digest& digest) {
     if (find(name)) (*this)(name, digest);
   }

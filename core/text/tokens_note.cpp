@@ -22,13 +22,16 @@ std::string TokensNote::format() const {
 }
 
 std::optional<TokensNote> TokensNote::read(const std::string& folder) {
-  constexpr std::size_t kBytesMax = 1u << 16;
   const std::string path = folder + "/" + kFile;
   if (!is_file(path, "a note")) return std::nullopt;
   std::ifstream file(path, std::ios::binary);
   std::string text(kBytesMax, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
+  return parse(text);
+}
+
+std::optional<TokensNote> TokensNote::parse(std::string_view text) {
   const auto json = parse_json(text);
   if (!json || !json.value().is_object()) return std::nullopt;
   TokensNote note;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/base/result.h"
 
@@ -18,7 +19,10 @@ struct TokensNote {
   std::string tokenizer = {};  // tokenizer_digest() of the one that made them; empty: not said
 
   static constexpr const char* kFile = "tokens.json";
+  static constexpr std::size_t kBytesMax = 1u << 16;
   std::string format() const;
+  // Nothing where the text is no note.
+  static std::optional<TokensNote> parse(std::string_view text);
   // Of a folder; nothing where there is none, or none that can be read.
   static std::optional<TokensNote> read(const std::string& folder);
 };

@@ -43,6 +43,7 @@ inline event::Started started() {
   start.sequences = 4;
   start.seed = kMax;
   start.samples = 1797;
+  start.chunk_samples = 599;
   start.from = 40;
   start.tokens_per_step = 8192;
   start.data = {1, 2};

@@ -158,6 +158,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if first >= len(data):
             raise Refusal(416, "InvalidRange")
         part = data[first:last + 1]
+        self.server.read.append((key, len(part)))
         return self.answer(206, part, ETag=etag, Content_Range=f"bytes {first}-{first + len(part) - 1}/{len(data)}")
 
     def list(self, query):
@@ -216,6 +217,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         self.keys = {"AKEY": ("a-secret", "")}  # secrets and session tokens
         self.expired = set()
         self.objects, self.uploads, self.requests = {}, {}, []
+        self.read = []  # names and bytes of parts
         self.fault = lambda method, name: None
         self.awake = threading.Event()  # ends silences
         self.key_lasts, self.asked_for_key, self.metadata_fault, self.metadata_asked = 3600, 0, None, 0

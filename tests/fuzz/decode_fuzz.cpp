@@ -1,7 +1,7 @@
 // What a peer can reach before anybody trusts it: the decoders of envelopes, log entries and
 // the group's state, and the key file's parser; of the small frames of a step; of what metadata
 // services answer; of the manifest of a checkpoint; of a line of events; and of what others wrote of a model: its
-// tokenizer, its config.json, token files, weights of torch; of packed sums. First byte of the input: which one, and
+// tokenizer, its config.json, token files and the index of shards, weights of torch; of packed sums. First byte of the input: which one, and
 // whether the rest is sealed first (so that a fuzzer gets past the checksum). An accepted message
 // must be one that we could have sent: encoding it again checks all limits, and decoding that must
 // give the same bytes once more.
@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "collectives/pack.h"
 #include "core/base/check.h"
 #include "core/base/keys.h"
+#include "core/data/shard_index.h"
 #include "core/data/token_file.h"
 #include "core/formats/checkpoint.h"
 #include "core/formats/torch_file.h"
@@ -29,6 +31,7 @@
 #include "core/wire/codec.h"
 #include "core/wire/seal.h"
 #include "core/wire/step_codec.h"
+#include "tests/fuzz/ways.h"
 
 using namespace starling;
 
@@ -108,6 +111,19 @@ void check_manifest(ByteView bytes) {
   const std::string text(bytes.begin(), bytes.end());
   const auto manifest = parse_manifest(text);
   if (manifest) STARLING_CHECK(format_manifest(manifest.value()) == text);
+}
+
+// Whatever is taken is written as an index that is the same, and each of its chunks lies within its shard.
+void check_shard_index(ByteView bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const auto index = ShardIndex::parse(text, "index.json");
+  if (!index) return;
+  const ShardIndex& read = index.value();
+  STARLING_CHECK(ShardIndex::parse(read.format(), "index.json").value() == read);
+  for (std::uint64_t i = 0; i < read.chunks(); ++i) {
+    const ChunkPlace place = read.place(i);
+    STARLING_CHECK(place.begin + place.size <= read.shard_bytes(read.shards[place.shard]));
+  }
 }
 
 // What was read is written as a line that says the same. It may be a little other than the one that
@@ -202,7 +218,7 @@ void check_packed(ByteView bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const ByteView rest(data + 1, size - 1);
-  switch (data[0] % 18) {
+  switch (data[0] % kWays) {
     case 0:
       check_envelope(rest);
       break;
@@ -253,6 +269,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 16:
       check_torch(rest);
+      break;
+    case 17:
+      check_shard_index(rest);
       break;
     default:
       check_packed(rest);

@@ -9,8 +9,11 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <vector>
 
+#include "collectives/pack.h"
 #include "core/base/keys.h"
+#include "core/data/shard_index.h"
 #include "core/formats/checkpoint.h"
 #include "core/observe/event_line.h"
 #include "core/wire/codec.h"
@@ -18,6 +21,7 @@
 #include "core/wire/step_codec.h"
 #include "tests/core/event_samples.h"
 #include "tests/core/wire_samples.h"
+#include "tests/fuzz/ways.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
@@ -33,7 +37,7 @@ std::string whole(const char* path) {
 
 // A valid input for each of the harness's ways in.
 Bytes valid_input(samples::Maker& random) {
-  const auto way = static_cast<std::uint8_t>(random.below(17));
+  const auto way = static_cast<std::uint8_t>(random.below(kWays));
   Bytes message;
   static const std::string answers[] = {
       R"({"action":"terminate","time":"2026-01-02T08:22:00.5+01:00"})",
@@ -84,6 +88,20 @@ Bytes valid_input(samples::Maker& random) {
     const std::uint32_t header[] = {wide ? 20240801u : 20240520u, wide ? 7u : 1u, count};
     message.resize(1024 + std::size_t{count} * (wide ? 4 : 2));
     std::memcpy(message.data(), header, sizeof header);
+  } else if (way == 17) {
+    ShardIndex index;
+    index.vocabulary = 300;
+    index.chunk_tokens = static_cast<std::uint32_t>(1 + random.below(100));
+    for (std::uint64_t i = 0; i <= random.below(3); ++i)
+      index.add("shard-" + std::to_string(i), {{random.bits(), random.bits()}, {i, 2}});
+    const std::string text = index.format();
+    message.assign(text.begin(), text.end());
+  } else if (way == 18) {
+    std::vector<std::int32_t> sums(std::size_t{random.below(5)} * kBlock);
+    for (std::int32_t& sum : sums)
+      sum = static_cast<std::int32_t>(random.bits()) >> random.below(32);
+    message = {static_cast<std::uint8_t>(sums.size() / kBlock), 32};
+    collectives::pack(sums, message);
   } else if (way % 2 == 0) {
     message = encode(random.envelope(random.below(std::variant_size_v<Message>)));
   } else {

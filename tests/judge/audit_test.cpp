@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "core/data/lanes.h"
 #include "core/data/permutation.h"
 #include "tests/judge/histories.h"
 
@@ -196,6 +197,41 @@ TEST_CASE("audit: P2 names the samples of a micro-batch that was counted twice")
   const auto text = verdict_of(changed(edit(9, "[1,2]", "[1,2],[0,2]")), "P2").why;
   const auto last = Permutation(kSeed, 0, kSamples)(4), next = Permutation(kSeed, 1, kSamples)(0);
   CHECK(has(text, "(samples " + std::to_string(last) + ", " + std::to_string(next) + ")"));
+}
+
+// Goal: of a run in lanes the samples are those of core/data/lanes.h. Method: six chunks of one sample, two lanes, of which
+// each step takes two samples a lane: a pass of six is over after a step and a half.
+TEST_CASE("audit: P2 counts and names the samples of lanes") {
+  const auto in_lanes = edit(0, "\"samples\":5", "\"samples\":6,\"chunk_samples\":1");
+  const History history = changed(in_lanes);
+  const Verdict held = verdict_of(history, "P2");
+  CHECK(held.finding == Finding::kHeld);
+  CHECK(has(held.why, "all 6 samples once in each of 4 complete passes"));
+  const Lanes lanes(kSeed, 6, 1, 2);
+  std::set<std::pair<std::uint64_t, std::uint64_t>> places;
+  for (std::uint64_t sample = 0; sample < 6; ++sample)
+    for (const Use& use : uses_of(history, sample)) {
+      const LanePlace place = lanes.place_of(use.micro_batch.value(), use.step * 2 + use.place);
+      CHECK(place == LanePlace{use.pass, sample, 0});
+      CHECK(places.emplace(use.step, use.micro_batch.value() * 2 + use.place).second);
+    }
+  CHECK(places.size() == kSteps * 4);
+
+  const auto text = verdict_of(changed([&](Lines& l) {
+                                 in_lanes(l);
+                                 edit(9, "[1,2]", "[1,2],[0,2]")(l);
+                               }),
+                               "P2")
+                        .why;
+  CHECK(has(text, "(samples " + std::to_string(lanes.place_of(0, 2).chunk) + ", " +
+                      std::to_string(lanes.place_of(0, 3).chunk) + ") is counted twice"));
+  // A row of a micro-batch that the job does not have is of no lane.
+  CHECK(verdict_of(changed([&](Lines& l) {
+                     in_lanes(l);
+                     edit(9, "[1,2]", "[1,2],[2,2]")(l);
+                   }),
+                   "P2")
+            .finding == Finding::kBroken);
 }
 
 TEST_CASE("audit: P2 says nothing of samples that a script draws for the places of a pass") {

@@ -77,7 +77,8 @@ TEST_CASE("slurm: without its state a job goes on from its newest checkpoint, if
 
 // Goal: the files of a launched job say where its processes find the key of its store.
 TEST_CASE(
-    "launch: files of a job whose checkpoints are in object storage have a place for its key") {
+    "launch: files of a job whose checkpoints or data are in object storage have a place for its "
+    "key") {
   LaunchPlan plan = a_plan();
   plan.job.checkpoint.every = 10;
   plan.job.checkpoint.dir = "/a";
@@ -85,6 +86,10 @@ TEST_CASE(
   plan.job.checkpoint.dir = "s3://bucket/x";
   CHECK(has(text_of(slurm_files(plan).value(), "README.md"),
             "s3://bucket/x. Every node needs a key"));
+  plan.job.data.path = "s3://bucket/tokens";
+  CHECK(has(text_of(slurm_files(plan).value(), "README.md"),
+            "- The checkpoints are in s3://bucket/x, the data in s3://bucket/tokens. Every"));
+  plan.job.checkpoint = {};
   plan.program = "/bin/starling";
   const auto units = systemd_files(plan).value();
   for (const char* unit : {"starling-coordinator.service", "starling-worker@.service"})

@@ -40,12 +40,12 @@ secretGenerator:
     files:
 {{tokens}})";
 
-// Of pods whose checkpoints are in object storage: its key, unless a service account has it.
+// Of pods whose checkpoints or data are in object storage: its key, unless a service account has it.
 constexpr const char* kKubernetesStore = R"(          envFrom:
             - secretRef: {name: {{name}}-store, optional: true}
 )";
 constexpr const char* kKubernetesReadmeStore =
-    R"(- The checkpoints are in {{dir}}, and the image needs certificates (Debian's `ca-certificates`). Before `kubectl apply`:
+    R"(- {{store}}; and the image needs certificates (Debian's `ca-certificates`). Before `kubectl apply`:
   `kubectl{{in}} create secret generic {{name}}-store --from-env-file=store.env`, with lines `AWS_ACCESS_KEY_ID=..` (docs/s3.md).
 )";
 
@@ -452,12 +452,12 @@ Result<Launch> kubernetes_files(const LaunchPlan& plan) {
   Launch launch;
   launch.start = {"kubectl apply -k ."};
   const std::string in = plan.name_space.empty() ? "" : " -n " + plan.name_space;
-  const bool store = s3::is_place(plan.job.checkpoint.dir);
-  const Fields of_store{{"name", plan.name}, {"in", in}, {"dir", plan.job.checkpoint.dir}};
+  const std::string store = store_text(plan);
+  const Fields of_store{{"name", plan.name}, {"in", in}, {"store", store}};
   const Fields fields{
       {"name", plan.name},
-      {"store", store ? fill(kKubernetesStore, of_store) : ""},
-      {"readme_store", store ? fill(kKubernetesReadmeStore, of_store) : ""},
+      {"store", store.empty() ? "" : fill(kKubernetesStore, of_store)},
+      {"readme_store", store.empty() ? "" : fill(kKubernetesReadmeStore, of_store)},
       {"namespace", plan.name_space.empty() ? "" : "namespace: \"" + plan.name_space + "\"\n"},
       {"in", in},
       {"image", plan.image},

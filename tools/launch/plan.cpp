@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/s3_place.h"
 #include "tools/launch/text.h"
 
 namespace starling::tools {
@@ -18,6 +19,15 @@ Result<> at_least(const char* key, std::uint64_t is, const char* what) {
 
 std::uint32_t keys_for(std::uint32_t workers) {
   return std::clamp<std::uint32_t>(2 * workers, 16, std::max<std::uint32_t>(workers, 4096));
+}
+
+std::string store_text(const LaunchPlan& plan) {
+  const std::string &checkpoints = plan.job.checkpoint.dir,
+                    &data = plan.data.empty() ? plan.job.data.path : plan.data;
+  std::string text;
+  if (s3::is_place(checkpoints)) text = "The checkpoints are in " + checkpoints;
+  if (s3::is_place(data)) text += (text.empty() ? "The data are in " : ", the data in ") + data;
+  return text;
 }
 
 std::string addresses(const LaunchPlan& plan) {

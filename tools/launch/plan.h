@@ -65,6 +65,10 @@ std::uint32_t keys_for(std::uint32_t workers);
 // The addresses of the coordinators, separated by commas.
 std::string addresses(const LaunchPlan& plan);
 
+// "The checkpoints are in s3://a/b", and the data: what of the job lies in object storage, for which each process needs a
+// key; empty: nothing.
+std::string store_text(const LaunchPlan& plan);
+
 // Lines of a shell that set $new to what begins a coordinator: nothing where its state is; --new where none is, and
 // --resume beside it where the job has checkpoints, which goes on from the newest, if there is one. `between` ends a line.
 std::string begin_lines(const std::string& state, const Job& job, const std::string& between);

@@ -2,7 +2,6 @@
 // array of jobs of one node each. docs/slurm.md tells people what the scripts do; what Slurm does to
 // them is shown by tests/engines/slurm_test.py.
 
-#include "core/base/s3_place.h"
 #include "tools/launch/by_token.h"
 #include "tools/launch/plan.h"
 #include "tools/launch/text.h"
@@ -71,7 +70,7 @@ has every step. When it is done, each worker that is there has written the model
 {{readme_store}})";
 
 constexpr const char* kSlurmReadmeStore =
-    R"(- The checkpoints are in {{dir}}. Every node needs a key: a file `~/.aws/credentials` that all reach, or variables that
+    R"(- {{store}}. Every node needs a key: a file `~/.aws/credentials` that all reach, or variables that
   are set where you type `sbatch`, which takes them along, and keeps those of then for a job that is queued again (docs/s3.md).
 )";
 
@@ -106,6 +105,7 @@ Result<> check_slurm(const LaunchPlan& plan) {
 
 Result<Launch> slurm_files(const LaunchPlan& plan) {
   STARLING_TRY(check_slurm(plan));
+  const std::string store = store_text(plan);
   Fields fields{
       {"name", plan.name},
       {"program", shell_word(plan.program)},
@@ -126,9 +126,7 @@ Result<Launch> slurm_files(const LaunchPlan& plan) {
        plan.threads ? "#SBATCH --cpus-per-task=" + std::to_string(plan.threads) + "\n" : ""},
       {"gpu", plan.job.isa == "cuda" ? "#SBATCH --gres=gpu:1\n" : ""},
       {"keys", std::to_string(plan.tokens)},
-      {"readme_store", s3::is_place(plan.job.checkpoint.dir)
-                           ? fill(kSlurmReadmeStore, {{"dir", plan.job.checkpoint.dir}})
-                           : ""},
+      {"readme_store", store.empty() ? "" : fill(kSlurmReadmeStore, {{"store", store}})},
       {"log", of_coordinator(plan, "coordinator", 0)},
   };
   const auto with = [&](Fields more) {

@@ -1,7 +1,6 @@
 // A job on machines with systemd: a unit for each coordinator, and one for the workers, of which each
 // is an instance with its number.
 
-#include "core/base/s3_place.h"
 #include "tools/launch/plan.h"
 #include "tools/launch/text.h"
 
@@ -93,7 +92,7 @@ Training begins when {{min_workers}} workers are there; there are keys for {{key
 
 constexpr const char* kSystemdStore = "EnvironmentFile=-/etc/starling/store.env\n";
 constexpr const char* kSystemdReadmeStore =
-    R"(- The checkpoints are in {{dir}}. Each machine has a key in `/etc/starling/store.env`, lines like
+    R"(- {{store}}. Each machine has a key in `/etc/starling/store.env`, lines like
   `AWS_ACCESS_KEY_ID=..` (docs/s3.md; `install -m 600`), or is one whose role has the rights.
 )";
 
@@ -135,12 +134,12 @@ Result<Launch> systemd_files(const LaunchPlan& plan) {
   const bool single = plan.coordinators.size() == 1;
   const std::string first = single ? "starling-coordinator" : "starling-coordinator-0";
   const std::string workers = std::to_string(plan.min_workers);
-  const bool store = s3::is_place(plan.job.checkpoint.dir);
+  const std::string store = store_text(plan);
   Fields fields{
       {"name", plan.name},
       {"program", systemd_word(plan.program)},
-      {"store", store ? kSystemdStore : ""},
-      {"readme_store", store ? fill(kSystemdReadmeStore, {{"dir", plan.job.checkpoint.dir}}) : ""},
+      {"store", store.empty() ? "" : kSystemdStore},
+      {"readme_store", store.empty() ? "" : fill(kSystemdReadmeStore, {{"store", store}})},
       {"python", plan.python.empty()
                      ? ""
                      : "Environment=" + systemd_word("STARLING_PYTHON=" + plan.python) + "\n"},
@@ -165,10 +164,10 @@ Result<Launch> systemd_files(const LaunchPlan& plan) {
         " coordinator --job /etc/starling/job.toml --keys /etc/starling/" + key + " --listen " +
         to_string(listens_at(plan.coordinators[i])) + " --peers " + addresses(plan) +
         " --workers " + workers + " --state coordinator-state --out out $new";
-    launch.files.push_back(
-        {self + ".service", fill(kSystemdCoordinator, {{"name", plan.name},
-                                                       {"store", store ? kSystemdStore : ""},
-                                                       {"line", systemd_word(line)}})});
+    launch.files.push_back({self + ".service", fill(kSystemdCoordinator,
+                                                    {{"name", plan.name},
+                                                     {"store", store.empty() ? "" : kSystemdStore},
+                                                     {"line", systemd_word(line)}})});
     after += " " + self + ".service";
     readme += fill(kSystemdReadmeCoordinator,
                    {{"self", self}, {"key", key}, {"host", to_string(plan.coordinators[i])}});

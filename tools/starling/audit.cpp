@@ -50,7 +50,9 @@ void count_samples(History& history) {
   const auto job = parse_job(history.start.job_text, "/");
   if (!job) return;
   const auto data = Dataset::open(job.value());
-  if (data) history.start.samples = data.value()->samples();
+  if (!data) return;
+  history.start.samples = data.value()->samples();
+  if (const auto lanes = data.value()->lanes()) history.start.chunk_samples = lanes->chunk_samples;
 }
 
 Result<History> read_history(const std::string& run) {

@@ -31,6 +31,7 @@
 #include "tools/starling/memory.h"
 #include "tools/starling/names.h"
 #include "tools/starling/prepared_run.h"
+#include "tools/starling/shard.h"
 
 namespace starling::tools {
 namespace {
@@ -192,6 +193,11 @@ int check_job(const std::string& file) {
   if (auto said = say_adapters(job.value(), *model.value(), parameters); !said)
     return fail(said.error());
   say_slow_links(job.value(), parameters);
+  if (const auto lanes = data.value()->lanes())
+    std::printf(
+        "lanes: %u, of samples in chunks of %u; a worker keeps up to %s of data for each that it "
+        "reads in a step\n",
+        job.value().micro_batches, lanes->chunk_samples, memory_text(lanes->lane_bytes).c_str());
   // The job may be for other machines.
   if (const auto device = kernels::open_device(job.value().isa); !device)
     std::printf("warning: %s: no worker can begin here\n", device.error().text().c_str());
@@ -231,6 +237,7 @@ int check(const CheckCommand& given) {
     if (std::error_code ignored; std::filesystem::is_regular_file(model, ignored))
       command.file = model;
   }
+  if (is_shard_index(given.file)) return check_shards(given.file);
   const bool trained = is_trained_model(command.file);
   if (!trained && is_adapter(given.file)) return check_adapter(given.file);
   if (!trained && ends_with(command.file, ".safetensors")) return check_reference(command);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/base/s3_place.h"
 #include "core/formats/storage.h"
 #include "core/job/moved_job.h"
 #include "core/job/script_words.h"
@@ -43,13 +44,17 @@ Result<Job> job_here(const WorkerCommand& command, const std::optional<Job>& own
                      const std::string& text) {
   std::error_code error;
   std::string data = own_job ? own_job->data.path : "";
-  if (!command.data.empty()) data = std::filesystem::absolute(command.data, error).string();
+  if (!command.data.empty())
+    data = s3::is_place(command.data) ? command.data
+                                      : std::filesystem::absolute(command.data, error).string();
   STARLING_TRY(job, parse_moved_job(text, data));
   if (own_job) {
     const std::string differences = job_differences(*own_job, job);
     if (!differences.empty())
       return bad_input("this worker's job file differs from the group's: " + differences + "; " +
                        name_of_job(command.job, job));
+    job.data.cache = own_job->data.cache;
+    job.data.cache_bytes = own_job->data.cache_bytes;
     if (auto* python = std::get_if<PythonSpec>(&job.model))
       python->script = std::get<PythonSpec>(own_job->model).script;
     if (job.checkpoint.on() && own_job->checkpoint.on())

@@ -180,7 +180,9 @@ Result<> put_pods(const LaunchCommand& command, LaunchPlan& plan) {
     std::string* path;
   };
   for (const auto& [key, path] :
-       {Moved{"[data].path", command.data.empty() ? &plan.job.data.path : nullptr},
+       {Moved{"[data].path", command.data.empty() && !s3::is_place(plan.job.data.path)
+                                 ? &plan.job.data.path
+                                 : nullptr},
         Moved{"[evaluate].path", &plan.job.evaluate.path},
         Moved{"[checkpoint].dir",
               s3::is_place(plan.job.checkpoint.dir) ? nullptr : &plan.job.checkpoint.dir},
@@ -192,8 +194,10 @@ Result<> put_pods(const LaunchCommand& command, LaunchPlan& plan) {
   if (!command.data.empty()) {
     if (plan.job.data.path.empty())
       return bad_input("--data says where data lie, and the job has none");
-    if (command.data.front() != '/')
-      return bad_input("--data must be an absolute path, as pods have it, is " + command.data);
+    if (command.data.front() != '/' && !s3::is_place(command.data))
+      return bad_input(
+          "--data must be an absolute path, as pods have it, or s3://BUCKET/PREFIX, is " +
+          command.data);
     plan.job.data.path = command.data;
   }
   plan.coordinators =
@@ -352,9 +356,8 @@ Result<> carry_out(const LaunchCommand& command) {
 
   std::printf("%s: %s", out.c_str(), kLaunchKeys);
   for (const LaunchFile& file : launch.files) std::printf(", %s", file.path.c_str());
-  if (s3::is_place(plan.job.checkpoint.dir))
-    std::printf("\nThe checkpoints are in %s: README.md says how each process finds its key",
-                plan.job.checkpoint.dir.c_str());
+  if (const std::string store = store_text(plan); !store.empty())
+    std::printf("\n%s: README.md says how each process finds its key", store.c_str());
   if (launch.start.empty()) {
     std::printf("\n%s says what each machine needs, and what to type there\n",
                 (out / "README.md").c_str());

@@ -19,6 +19,7 @@
 #include "tools/starling/options.h"
 #include "tools/starling/resume.h"
 #include "tools/starling/script_jobs.h"
+#include "tools/starling/shard.h"
 #include "tools/starling/tokenize.h"
 
 namespace {
@@ -31,7 +32,7 @@ std::string address_for_a_path(const CLI::App& sub) {
       "--join",           "--host",   "--listen",   "--at",      "--advertise",
       "--peers",          "--attach", "--metadata", "--metrics", "--command",
       "--failure-domain", "where",    "--prompt",   "--stop"};
-  static constexpr const char* kStores[] = {"--checkpoints", "file",
+  static constexpr const char* kStores[] = {"--checkpoints", "--data", "--to", "file",
                                             "checkpoint"};  // s3://BUCKET/PREFIX
   for (const CLI::Option* option : sub.get_options()) {
     const std::string name = option->get_name();
@@ -82,6 +83,7 @@ int command(int argc, char** argv, const Registry& registry) {
   CheckCommand check_options;
   ExportCommand export_options;
   TokenizeCommand tokenize_options;
+  ShardCommand shard_options;
   GenerateCommand generate_options;
   AuditCommand audit_options;
   StatusCommand status_options;
@@ -103,6 +105,7 @@ int command(int argc, char** argv, const Registry& registry) {
   add_keys(app, keys_options);
   add_check(app, check_options);
   add_tokenize(app, tokenize_options);
+  add_shard(app, shard_options);
   add_generate(app, generate_options);
   add_export(app, export_options);
   add_audit(app, audit_options);
@@ -140,6 +143,7 @@ int command(int argc, char** argv, const Registry& registry) {
   if (chosen == "check") return tools::check(check_options);
   if (chosen == "export") return tools::export_model(export_options);
   if (chosen == "tokenize") return tools::tokenize(tokenize_options);
+  if (chosen == "shard") return tools::shard(shard_options);
   if (chosen == "generate") return tools::generate(generate_options);
   if (chosen == "audit") return tools::audit(audit_options);
   if (chosen == "status") return tools::status(status_options);

@@ -17,8 +17,10 @@
 #include <vector>
 
 #include "core/base/data_files.h"
+#include "core/base/s3_place.h"
 #include "core/formats/pretrained.h"
 #include "core/formats/safetensors.h"
+#include "core/formats/storage.h"
 #include "core/formats/synced_file.h"
 #include "core/job/models/adapter_config.h"
 #include "core/job/models/published_config.h"
@@ -44,9 +46,14 @@ std::set<std::uint32_t> ends_of_weights(const Job& job) {
 // weights in [model].from, else GPT-2's where the model has GPT-2's vocabulary.
 std::optional<std::uint32_t> end_of_document(const Job& job) {
   constexpr std::uint32_t kGpt2Vocabulary = 50257, kGpt2End = 50256;
-  if (job.data.kind == DataKind::kTokens)
+  if (job.data.kind == DataKind::kTokens && s3::is_place(job.data.path)) {
+    const auto text = open_storage(job.data.path)->get(TokensNote::kFile, TokensNote::kBytesMax);
+    if (text && text.value())
+      if (const auto note = TokensNote::parse(*text.value())) return note->end;
+  } else if (job.data.kind == DataKind::kTokens) {
     for (const std::string& place : places_of_tokens(job.data.path))
       if (const auto note = TokensNote::read(place)) return note->end;
+  }
   if (const auto ends = ends_of_weights(job); !ends.empty()) return *ends.begin();
   const auto* const gpt = std::get_if<GptSpec>(&job.model);
   if (gpt != nullptr && gpt->vocabulary >= kGpt2Vocabulary) return kGpt2End;
@@ -97,10 +104,26 @@ Result<> write_text(const std::string& path, const std::string& text) {
   return ok();
 }
 
+// The tokenizer that lies beside shards in a bucket, as copy_tokenizer().
+std::string copy_tokenizer_of_bucket(const Job& job, const fs::path& folder) {
+  const auto storage = open_storage(job.data.path);
+  for (const char* const name : {"tokenizer.json", "vocab.json", "merges.txt", kTokenizerConfig}) {
+    const auto text = storage->get(name, kTokenizerBytesMax);
+    if (!text)
+      return "no tokenizer is beside the model, as that of the data cannot be read: " +
+             text.error().text();
+    if (!text.value()) continue;
+    if (auto written = write_text((folder / name).string(), *text.value()); !written)
+      return written.error().text();
+  }
+  return {};
+}
+
 // Copies the tokenizer of a job's tokens beside the model, which could not be used without. Returns a line where
 // nobody knows whether there is one.
 Result<std::string> copy_tokenizer(const Job& job, const fs::path& folder) {
   if (job.data.kind != DataKind::kTokens) return std::string();
+  if (s3::is_place(job.data.path)) return copy_tokenizer_of_bucket(job, folder);
   std::error_code error;
   if (!data_files(job.data.path, {".bin"}))
     return "no tokenizer is beside the model, as " + job.data.path + " is gone";

@@ -64,6 +64,7 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
   STARLING_TRY(data, Dataset::open(run.job));
   run.data = data->identity();
   run.samples = data->samples();
+  if (const auto lanes = data->lanes()) run.chunk_samples = lanes->chunk_samples;
   for (auto remark : {data->remark(), local_remark(run.job)})
     if (!remark.empty()) run.remarks.push_back(std::move(remark));
 

@@ -30,6 +30,7 @@ struct PreparedRun {
   std::string isa;
   Digest data{};
   std::uint64_t samples = 0;
+  std::uint32_t chunk_samples = 0;      // LaneFacts; 0: there are no lanes
   std::vector<std::string> remarks;     // warnings, of data and script
   CheckpointClaim claim;                // outlives all writers of checkpoints
   std::vector<Checkpoint> checkpoints;  // to go on from

@@ -92,6 +92,7 @@ class Run {
     start.fingerprint = "isa " + run_.isa;
     start.data = run_.data;
     start.samples = run_.samples;
+    start.chunk_samples = run_.chunk_samples;
     start.from = from;
     spectator_.begins_at(from);
     start.address = coordinators_->address();

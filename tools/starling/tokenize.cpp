@@ -21,6 +21,7 @@
 #include "core/text/tokens_note.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/exit.h"
+#include "tools/starling/new_folder.h"
 
 namespace starling::tools {
 namespace {
@@ -28,50 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kAtOnce = 32u << 20;  // bytes of the documents that are in memory
-
-// A folder that gets its name when it is whole. Else nothing of it stays, nor of the folders above it that were made.
-class NewFolder {
- public:
-  explicit NewFolder(const std::string& path) : path_(fs::path(path).lexically_normal()) {
-    if (path_.filename().empty()) path_ = path_.parent_path();
-    part_ = path_;
-    part_ += ".part-" + std::to_string(::getpid());
-  }
-  ~NewFolder() {
-    if (finished_) return;
-    std::error_code error;
-    fs::remove_all(part_, error);
-    for (auto made = made_.rbegin(); made != made_.rend(); ++made) fs::remove(*made, error);
-  }
-  std::string part() const { return part_.string(); }
-  Result<> begin() {
-    std::error_code error;
-    if (fs::exists(fs::symlink_status(path_, error)))
-      return bad_input(path_.string() + " is there already, expected a new folder");
-    std::vector<fs::path> missing;
-    for (fs::path above = path_.parent_path(); !above.empty() && !fs::exists(above, error);
-         above = above.parent_path())
-      missing.push_back(above);
-    for (auto above = missing.rbegin(); above != missing.rend(); ++above)
-      if (fs::create_directory(*above, error)) made_.push_back(*above);
-    error.clear();
-    fs::create_directory(part_, error);
-    if (error) return bad_input("cannot make " + path_.string() + ": " + error.message());
-    return ok();
-  }
-  Result<> finish() {
-    std::error_code error;
-    fs::rename(part_, path_, error);
-    if (error) return bad_input("cannot make " + path_.string() + ": " + error.message());
-    finished_ = true;
-    return ok();
-  }
-
- private:
-  fs::path path_, part_;
-  std::vector<fs::path> made_;
-  bool finished_ = false;
-};
 
 struct Encoded {
   std::vector<std::uint32_t> tokens;  // with kNotLearned where they are read alone

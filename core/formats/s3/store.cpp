@@ -78,8 +78,7 @@ class Object : public StoredObject {
   const std::string& place() const override { return place_; }
 
   Result<> read(std::uint64_t from, std::span<std::uint8_t> out) const override {
-    if (from > size_ || out.size() > size_ - from)
-      return Error(Code::kBadInput, "object ends at byte " + std::to_string(size_) + "; " + place_);
+    if (from > size_ || out.size() > size_ - from) return ends_before();
     const std::lock_guard lock(windows_->mutex);
     while (!out.empty()) {
       STARLING_TRY(window, at(from, out.size()));
@@ -92,7 +91,19 @@ class Object : public StoredObject {
     return ok();
   }
 
+  Result<> read_alone(std::uint64_t from, std::span<std::uint8_t> out) const override {
+    if (from > size_ || out.size() > size_ - from) return ends_before();
+    if (out.empty()) return ok();
+    STARLING_TRY(bytes, fetch(from, out.size()));
+    std::copy_n(bytes.begin(), out.size(), out.begin());
+    return ok();
+  }
+
  private:
+  Error ends_before() const {
+    return Error(Code::kBadInput, "object ends at byte " + std::to_string(size_) + "; " + place_);
+  }
+
   // The window that has this byte, the first of all from now on. `wanted`: bytes. Errors: as read().
   Result<const Window*> at(std::uint64_t from, std::size_t wanted) const {
     const auto has = [&](const Window& w) {

@@ -13,7 +13,9 @@ constexpr const char* kSchedule = "optimizer.schedule_steps";
 // Returns whether a key of the job reaches no bit of a step that both runs have. The length of
 // the schedule does, and that of the job where the schedule has none of its own: other_job().
 bool neutral(const std::string& key) {
-  if (key == "job.name" || key == "job.replicas" || key == "data.path") return true;
+  if (key == "job.name" || key == "job.replicas" || key == "data.path" ||
+      key.starts_with("data.cache"))
+    return true;
   if (key == kSteps || key == kSchedule) return true;
   // A script's arguments say where to write as well as what to compute, which the steps show.
   for (const char* of_script :

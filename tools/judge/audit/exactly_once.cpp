@@ -3,9 +3,9 @@
 #include <set>
 #include <utility>
 
-#include "core/data/permutation.h"
 #include "tools/judge/audit/case.h"
 #include "tools/judge/audit/promises.h"
+#include "tools/judge/audit/sample_order.h"
 
 namespace starling::audit {
 namespace {
@@ -51,13 +51,11 @@ Membership membership(const Index& run, const LedgerFact& ledger, std::uint64_t 
 
 std::string samples_text(const StartFact& start, Version version, MicroBatch m) {
   if (!start.tells_samples()) return "";
-  const std::uint64_t first = (version * start.micro_batches + m) * start.sequences;
+  const SampleOrder order(start);
   std::string text;
   const std::uint32_t shown = std::min<std::uint32_t>(start.sequences, 4);
-  for (std::uint64_t place = first; place < first + shown; ++place)
-    text += (text.empty() ? " (samples " : ", ") +
-            number(Permutation(start.seed, place / start.samples,
-                               start.samples)(place % start.samples));
+  for (std::uint32_t b = 0; b < shown; ++b)
+    text += (text.empty() ? " (samples " : ", ") + number(order.at({version.value(), m, b}).number);
   return text + (shown < start.sequences ? ", ..)" : ")");
 }
 
@@ -101,20 +99,18 @@ std::map<std::uint64_t, std::uint64_t> count_uses(
   const StartFact& start = run.h.start;
   std::map<std::uint64_t, std::uint64_t> uses;
   if (!start.tells_samples()) return uses;
+  const SampleOrder order(start);
   for (const auto& [version, ledger] : ledgers) {
     if (!run.steps.count(version)) continue;
-    for (const auto& [m, worker] : ledger->rows) {
-      const std::uint64_t first = (version * start.micro_batches + m) * start.sequences;
-      for (std::uint64_t place = first; place < first + start.sequences; ++place) {
-        const std::uint64_t pass = place / start.samples, i = place % start.samples;
-        const Permutation order(start.seed, pass, start.samples);
-        const std::uint64_t sample = order(i);
-        if (sample >= start.samples || order.inverse(sample) != i)
-          p2.refute(ledger->line, "the order of pass " + number(pass) + " has sample " +
-                                      number(sample) + " at two places");
-        ++uses[pass];
+    for (const auto& [m, worker] : ledger->rows)
+      for (std::uint32_t b = 0; m < start.micro_batches && b < start.sequences; ++b) {
+        const SampleOrder::Place place{version.value(), m, b};
+        const auto sample = order.at(place);
+        if (sample.number >= start.samples || order.of(sample) != place)
+          p2.refute(ledger->line, "the order of pass " + number(sample.pass) + " has sample " +
+                                      number(sample.number) + " at two places");
+        ++uses[sample.pass];
       }
-    }
   }
   return uses;
 }
@@ -182,18 +178,17 @@ std::vector<Use> uses_of(const History& history, std::uint64_t sample) {
   for (const LedgerFact& ledger : history.ledgers) ledgers[ledger.version].push_back(&ledger);
   const Version end = Index(history).end();
   std::vector<Use> uses;
+  const SampleOrder order(start);
   for (std::uint64_t pass = 0;; ++pass) {
-    const std::uint64_t place =
-        pass * start.samples + Permutation(start.seed, pass, start.samples).inverse(sample);
-    const std::uint64_t micro_batch = place / start.sequences;
-    Use use;
-    use.pass = pass;
-    use.step = micro_batch / start.micro_batches;
-    use.micro_batch = static_cast<MicroBatch>(micro_batch % start.micro_batches);
-    use.place = static_cast<std::uint32_t>(place % start.sequences);
     // The first pass that ends too early need not lack this
     // sample's place, so go on until a pass begins beyond the end.
-    if (pass * start.samples >= end * start.micro_batches * start.sequences) return uses;
+    if (order.begins_behind(pass, end.value())) return uses;
+    const SampleOrder::Place place = order.of({pass, sample});
+    Use use;
+    use.pass = pass;
+    use.step = place.step;
+    use.micro_batch = place.micro_batch;
+    use.place = place.sequence;
     if (use.step >= end) continue;
     for (const LedgerFact* ledger : ledgers[Version(use.step)])
       for (const auto& [m, worker] : ledger->rows)

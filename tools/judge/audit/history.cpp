@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "tools/judge/audit/difference.h"
+#include "tools/judge/audit/job_keys.h"
 #include "tools/judge/audit/runs.h"
 
 namespace starling::audit {
@@ -18,7 +19,7 @@ using Json = nlohmann::json;
 constexpr std::uint64_t kWholeMax = std::uint64_t{1} << 60;
 // These bound a job, so that places in the order of the samples stay below 2^60.
 constexpr std::uint64_t kVersionMax = std::uint64_t{1} << 32;
-constexpr std::uint64_t kMicroBatchesMax = 4096, kSequencesMax = 65536;
+constexpr std::uint64_t kMicroBatchesMax = 4096, kSequencesMax = 65536, kChunkSamplesMax = 1u << 26;
 
 // Fields asks one line for its fields, and keeps the first error.
 class Fields {
@@ -91,23 +92,6 @@ class Fields {
   std::string wrong_;
 };
 
-// Reads the canonical job text: "[section]" lines, then "key = value" lines.
-std::map<std::string, std::string> keys_of(const std::string& job) {
-  std::map<std::string, std::string> keys;
-  std::string section;
-  for (std::size_t at = 0; at < job.size();) {
-    const std::size_t end = std::min(job.find('\n', at), job.size());
-    const std::string line = job.substr(at, end - at);
-    at = end + 1;
-    const auto equals = line.find(" = ");
-    if (line.size() > 2 && line.front() == '[' && line.back() == ']')
-      section = line.substr(1, line.size() - 2);
-    else if (equals != std::string::npos)
-      keys[section + "." + line.substr(0, equals)] = line.substr(equals + 3);
-  }
-  return keys;
-}
-
 StartFact start_of(Fields& f) {
   StartFact start;
   start.job_text = f.text("job");
@@ -119,6 +103,8 @@ StartFact start_of(Fields& f) {
   start.micro_batches = static_cast<std::uint32_t>(f.whole("micro_batches", kMicroBatchesMax));
   start.sequences = static_cast<std::uint32_t>(f.whole("sequences", kSequencesMax));
   start.samples = f.whole("samples");
+  if (f.has("chunk_samples"))
+    start.chunk_samples = static_cast<std::uint32_t>(f.whole("chunk_samples", kChunkSamplesMax));
   start.tokens_per_step = f.whole("tokens_per_step");
   if (f.has("from")) start.from = Version(f.whole("from", kVersionMax));
   if (f.has("coordinator")) start.coordinator = f.text("coordinator");
@@ -126,6 +112,9 @@ StartFact start_of(Fields& f) {
   if (f.has("monotonic_ns")) start.monotonic_ns = f.whole("monotonic_ns");
   if (start.micro_batches == 0) f.expected("micro_batches", "at least 1");
   if (start.sequences == 0) f.expected("sequences", "at least 1");
+  if (start.chunk_samples != 0 && (start.samples % start.chunk_samples != 0 ||
+                                   start.samples / start.chunk_samples < start.micro_batches))
+    f.expected("chunk_samples", "whole chunks, at least as many as micro-batches");
   return start;
 }
 
@@ -418,8 +407,8 @@ Result<History> merge(std::vector<History> histories) {
   // Data and other files may lie elsewhere from machine to machine.
   const auto job_of = [](const History& h) {
     auto job = h.start.job;
-    job.erase("data.path");
-    job.erase("checkpoint.dir");
+    for (const char* key : {"data.path", "data.cache", "data.cache_bytes", "checkpoint.dir"})
+      job.erase(key);
     return job;
   };
   auto job = job_of(histories.front());
@@ -457,6 +446,7 @@ Result<History> merge(std::vector<History> histories) {
       return bad("file " + number + " is of seed " + std::to_string(h.start.seed) + ", file 1 of " +
                  std::to_string(all.start.seed));
     all.start.samples = std::max(all.start.samples, h.start.samples);
+    all.start.chunk_samples = std::max(all.start.chunk_samples, h.start.chunk_samples);
     append(all.steps, std::move(h.steps), file);
     append(all.ledgers, std::move(h.ledgers), file);
     append(all.evaluations, std::move(h.evaluations), file);

@@ -36,7 +36,8 @@ struct StartFact {
   std::string fingerprint, data;           // data: identity, hex
   std::uint64_t steps = 0, seed = 0;
   std::uint32_t micro_batches = 0, sequences = 0;
-  std::uint64_t samples = 0;  // 0: not told
+  std::uint64_t samples = 0;        // 0: not told
+  std::uint32_t chunk_samples = 0;  // of lanes; 0: there are none
   std::uint64_t tokens_per_step = 0;
   Version from = 0;                // above 0: the run went on from a checkpoint
   std::string address;             // of its coordinators; empty: not told

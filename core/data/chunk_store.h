@@ -1,0 +1,56 @@
+#pragma once
+// Chunks of shards that lie in a folder or a bucket, read one by one and checked.
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+#include "core/data/chunk_cache.h"
+#include "core/data/shard_index.h"
+#include "core/formats/storage.h"
+
+namespace starling {
+
+// Threads: any; several chunks are read at once.
+class ChunkStore {
+ public:
+  // `place`: a folder or s3://BUCKET/PREFIX, which has an index.json. `cache`: a folder on a local disk; empty: none.
+  // Errors: kBadInput  there is no index, or no valid one; kUnavailable  the store is away.
+  static Result<std::unique_ptr<ChunkStore>> open(const std::string& place,
+                                                  const std::string& cache,
+                                                  std::uint64_t cache_bytes);
+
+  const ShardIndex& index() const { return index_; }
+  // Reads chunk i, with the token that follows it. Blocks for the store: one that is away is asked again for ten minutes,
+  // or until stop(). Errors: kBadInput  it is not what the index says; kUnavailable  the store is still away.
+  Result<Bytes> read(std::uint64_t i);
+  // Ends all waiting for the store, now and later.
+  void stop() { stopped_ = true; }
+  // Lines for people since the last call: damage in the cache, a store that is away.
+  std::vector<std::string> take_news();
+
+ private:
+  ChunkStore(std::unique_ptr<Storage> storage, ShardIndex index);
+  Result<std::shared_ptr<const StoredObject>> shard(std::size_t i);
+  Result<Bytes> fetch(const ChunkPlace& place);
+  Result<> check(ByteView bytes, const ChunkPlace& place, std::uint64_t i) const;
+  std::string name(const ChunkPlace& place) const;
+
+  const std::unique_ptr<Storage> storage_;
+  const ShardIndex index_;
+  std::optional<ChunkCache> cache_;
+  std::atomic<bool> stopped_ = false;
+  std::mutex mutex_;  // protects:
+  std::map<std::size_t, std::shared_ptr<const StoredObject>> open_;
+  bool away_ = false;  // told
+  std::vector<std::string> news_;
+};
+
+}  // namespace starling
