@@ -309,7 +309,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
     };
     hash_data.still_known = [script] { return script->data().read().over; };
   }
-  setup->data_news = [data] { return data->take_news(); };
+  setup->dataset = data;
   return set_up_with(
       std::move(setup), ModelFrom::kJob, std::move(model), script,
       [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); }, identity,

@@ -15,6 +15,7 @@
 
 #include "core/base/result.h"
 #include "core/data/batch.h"
+#include "core/data/dataset.h"
 #include "core/data/held_out.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
@@ -49,8 +50,7 @@ struct TrainingSetup {
   std::shared_ptr<const Layout> layout;
   BatchSource batches;
   DataHash hash_data;
-  std::function<std::vector<std::string>()>
-      data_news;                            // Dataset::take_news(); null: there are none
+  std::shared_ptr<const Dataset> dataset;   // null: the application's
   std::shared_ptr<const HeldOut> held_out;  // null: nothing is evaluated
   // Exponents of version 0, [layout.blocks()], from the gradient of micro-batch 0 of step 0.
   std::vector<std::int16_t> exponents;

@@ -49,8 +49,8 @@ class Worker : public caf::event_based_actor {
                            std::nullopt});
           if (const auto why = other_version(); !why.empty())
             return finish({2, false, why, std::nullopt});
-          if (const auto& news = options_.setup->data_news)
-            for (const std::string& line : news()) log_.warn(line);
+          if (const auto& data = options_.setup->dataset)
+            for (const std::string& line : data->take_news()) log_.warn(line);
           drive([](WorkerLoop& loop) { loop.tick(); });
           rest_if_finished();
           if (loop_) delayed_send(this, kWorkerTick, tick_atom_v);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "core/base/fd.h"
@@ -49,12 +50,20 @@ struct Found {
   fs::file_time_type read;
 };
 
+// Whether a name begins with a digest and its ending: nothing else in the folder is ours.
+bool is_of_chunk(const std::string& name) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  return name.size() >= 32 + std::string_view(kEnding).size() &&
+         name.find_first_not_of(kHex) == 32 && name.compare(32, 6, kEnding) == 0;
+}
+
 // The chunks of a folder. Parts of writers that were killed an hour ago and more are removed.
 std::vector<Found> found_in(const std::string& folder) {
   std::vector<Found> all;
   std::error_code error;
   const auto now = fs::file_time_type::clock::now();
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (!is_of_chunk(it->path().filename().string())) continue;
     std::error_code gone;
     Found found{it->path(), it->file_size(gone), {}};
     if (!gone) found.read = it->last_write_time(gone);
@@ -77,13 +86,14 @@ std::string ChunkCache::path(const Digest& digest) const {
   return (fs::path(folder_) / (to_string(digest) + kEnding)).string();
 }
 
-void ChunkCache::say(std::string line) {
-  const std::lock_guard lock(mutex_);
-  news_.push_back(std::move(line));
-}
-
 std::vector<std::string> ChunkCache::take_news() {
   const std::lock_guard lock(mutex_);
+  if (const std::uint64_t more = std::exchange(damaged_, 0))
+    news_.push_back((more == 1 ? "a cached chunk is damaged, and is read from the store again: "
+                               : std::to_string(more) +
+                                     " cached chunks are damaged, and are read from the store "
+                                     "again, the first of them ") +
+                    first_damaged_);
   return std::exchange(news_, {});
 }
 
@@ -101,9 +111,10 @@ std::optional<Bytes> ChunkCache::get(const Digest& digest, std::uint64_t size) {
       return bytes;
     }
   }
-  say("a cached chunk is damaged, and is read from the store again: " + file);
   std::error_code ignored;
   fs::remove(file, ignored);
+  const std::lock_guard lock(mutex_);
+  if (damaged_++ == 0) first_damaged_ = file;
   return std::nullopt;
 }
 

@@ -30,13 +30,14 @@ class ChunkCache {
  private:
   std::string path(const Digest& digest) const;
   void make_room();
-  void say(std::string line);
 
   const std::string folder_;
   const std::uint64_t bytes_max_;
   std::mutex mutex_;
   std::uint64_t written_ = 0;               // bytes, since the folder's were counted
   bool counted_ = false, refused_ = false;  // refused: a write failed, which was told
+  std::uint64_t damaged_ = 0;               // chunks, not told yet
+  std::string first_damaged_;               // file
   std::vector<std::string> news_;
 };
 

@@ -1,5 +1,6 @@
 #include "core/data/chunk_store.h"
 
+#include <array>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -12,7 +13,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::minutes kPatience{10};
 constexpr std::chrono::seconds kBetweenTries{1}, kUntilTold{5};
 constexpr std::size_t kOpenMax = 256;  // shards
 
@@ -57,6 +57,23 @@ Result<std::shared_ptr<const StoredObject>> ChunkStore::shard(std::size_t i) {
   if (open_.size() >= kOpenMax) open_.clear();
   open_.emplace(i, object);
   return object;
+}
+
+Result<> ChunkStore::look_at(std::size_t i) {
+  STARLING_TRY(shard(i));
+  return ok();
+}
+
+Result<> ChunkStore::check_header(std::size_t i) {
+  STARLING_TRY(object, shard(i));
+  std::array<std::uint32_t, kTokenHeader / 4> header{};
+  STARLING_TRY(
+      object->read_alone(0, {reinterpret_cast<std::uint8_t*>(header.data()), sizeof header}));
+  const std::uint64_t tokens = (object->size() - kTokenHeader) / bytes_of(index_.width);
+  if (header != token_header(index_.width, static_cast<std::uint32_t>(tokens), index_.sequence))
+    return bad_data("the header of 1024 bytes is not that of its tokens",
+                    storage_->place(index_.shards[i].name));
+  return ok();
 }
 
 Result<Bytes> ChunkStore::fetch(const ChunkPlace& place) {

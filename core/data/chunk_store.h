@@ -2,6 +2,7 @@
 // Chunks of shards that lie in a folder or a bucket, read one by one and checked.
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,6 +22,8 @@ namespace starling {
 // Threads: any; several chunks are read at once.
 class ChunkStore {
  public:
+  static constexpr std::chrono::minutes kPatience{10};
+
   // `place`: a folder or s3://BUCKET/PREFIX, which has an index.json. `cache`: a folder on a local disk; empty: none.
   // Errors: kBadInput  there is no index, or no valid one; kUnavailable  the store is away.
   static Result<std::unique_ptr<ChunkStore>> open(const std::string& place,
@@ -28,6 +31,10 @@ class ChunkStore {
                                                   std::uint64_t cache_bytes);
 
   const ShardIndex& index() const { return index_; }
+  // Whether a shard is there and as long as the index says. Errors: kBadInput  it is not; kUnavailable.
+  Result<> look_at(std::size_t i);
+  // Whether a shard begins as a token file of its tokens. Errors: those of look_at().
+  Result<> check_header(std::size_t i);
   // Reads chunk i, with the token that follows it. Blocks for the store: one that is away is asked again for ten minutes,
   // or until stop(). Errors: kBadInput  it is not what the index says; kUnavailable  the store is still away.
   Result<Bytes> read(std::uint64_t i);

@@ -64,6 +64,8 @@ class Dataset {
 
   // Of lanes; nothing of other data.
   virtual std::optional<LaneFacts> lanes() const { return std::nullopt; }
+  // Whether a caller has waited for the store of the data for a while, and goes on waiting.
+  virtual bool waits() const { return false; }
   // What people should know of what was read since the last call, a line each.
   virtual std::vector<std::string> take_news() const { return {}; }
 

@@ -37,6 +37,7 @@ class LaneDataset : public Dataset {
   std::optional<LaneFacts> lanes() const override {
     return LaneFacts{of_chunk_, 2 * Lanes::kWindow * index().chunk_bytes()};
   }
+  bool waits() const override { return keeper_->waits(); }
   std::vector<std::string> take_news() const override { return keeper_->store().take_news(); }
   std::uint64_t sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const override {
     const LanePlace place = keeper_->lanes().place_of(m, step * sequences_ + sequence);

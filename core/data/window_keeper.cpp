@@ -7,6 +7,8 @@
 
 namespace starling {
 
+using std::chrono::steady_clock;
+
 WindowKeeper::WindowKeeper(std::unique_ptr<ChunkStore> store, Lanes lanes, std::uint64_t end)
     : store_(std::move(store)), lanes_(lanes), end_(end) {}
 
@@ -39,7 +41,13 @@ void WindowKeeper::expect(std::uint64_t step, std::uint32_t lane, std::uint64_t 
     const LaneWindow next = lanes_.window_of(lane, window.behind);
     queue(hold(step, lane, next, (2 * read - all) * next.chunks() / all));
   }
-  if (threads_.empty() && !queue_.empty())
+  // What this step reads is loaded at once, before all that is for later.
+  for (std::uint64_t p = position; p < behind; ++p) {
+    const auto slot = slot_of(lanes_.place_of(lane, p).chunk);
+    const std::lock_guard of_slot(slot->mutex);
+    if (!slot->bytes && !slot->loading) queue_.push_front(slot);
+  }
+  if (threads_.empty())
     for (unsigned i = 0; i < kThreads; ++i) threads_.emplace_back([this] { run(); });
   wanted_.notify_all();
 }
@@ -77,13 +85,26 @@ std::shared_ptr<WindowKeeper::Slot> WindowKeeper::slot_of(std::uint64_t chunk) {
 
 Result<SharedBytes> WindowKeeper::get(std::uint64_t chunk) {
   std::shared_ptr<Slot> slot;
+  std::multiset<steady_clock::time_point>::iterator mine;
   {
     const std::lock_guard lock(mutex_);
     slot = slot_of(chunk);
     // Only the caller has it, and this is not to be its end: the next sample may be of the same chunk.
     if (slot.use_count() == 1) last_ = slot;
+    mine = since_.insert(steady_clock::now());
   }
-  return load(*slot);
+  auto bytes = load(*slot);
+  const std::lock_guard lock(mutex_);
+  since_.erase(mine);
+  return bytes;
+}
+
+bool WindowKeeper::waits() {
+  const auto now = steady_clock::now();
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(since_, [&](const auto& since) {
+    return now - since > std::chrono::seconds(1) && now - since < ChunkStore::kPatience;
+  });
 }
 
 Result<SharedBytes> WindowKeeper::load(Slot& slot) {

@@ -1,12 +1,14 @@
 #pragma once
 // The chunks that lanes read from now and soon, in memory.
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,6 +41,8 @@ class WindowKeeper {
   void expect(std::uint64_t step, std::uint32_t lane, std::uint64_t position, std::uint32_t count);
   // The bytes of a chunk. Blocks until they are here. Errors: those of ChunkStore::read().
   Result<SharedBytes> get(std::uint64_t chunk);
+  // Whether a caller of get() has waited for a second, and for no longer than a store is waited for.
+  bool waits();
 
  private:
   struct Slot {
@@ -76,6 +80,7 @@ class WindowKeeper {
   std::deque<std::weak_ptr<Slot>> queue_;
   std::shared_ptr<Slot> last_;  // the last one that is of no window
   bool ending_ = false;
+  std::multiset<std::chrono::steady_clock::time_point> since_;  // of those who wait in get()
   std::vector<std::jthread> threads_;
 };
 

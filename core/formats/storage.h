@@ -25,7 +25,8 @@ class StoredObject {
   virtual std::uint64_t size() const = 0;
   // Reads bytes [from, from + out.size()). Errors: kBadInput  it is shorter now, or cannot be read.
   virtual Result<> read(std::uint64_t from, std::span<std::uint8_t> out) const = 0;
-  // As read(), of a caller that does not come back for what lies behind: not a byte more is asked for.
+  // As read(), of a caller that does not come back for what lies behind, and that asks again itself: not a byte more is
+  // asked for, and a store that is away is asked once.
   virtual Result<> read_alone(std::uint64_t from, std::span<std::uint8_t> out) const {
     return read(from, out);
   }

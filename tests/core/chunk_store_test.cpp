@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <string>
 
@@ -124,6 +125,29 @@ TEST_CASE("cache: it holds no more than its bound, and what was read last stays"
   }
   fs::remove(folder.path() + "/shard-0.bin");
   CHECK(store_of(folder, cache)->read(0));
+}
+
+TEST_CASE("cache: files of others in its folder stay") {
+  const DataFolder folder;
+  write_shards(folder, 40, 100);
+  const std::string cache = folder.path() + "/cache";
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(48);
+  for (const char* name : {"cache/mine.chunk", "cache/download.part"})
+    fs::last_write_time(folder.write(name, std::string(5000, 'x')), old);
+  const auto store = store_of(folder, cache, 5 * 202);
+  for (std::uint64_t i = 0; i < 40; ++i) REQUIRE(store->read(i));
+  CHECK(fs::exists(cache + "/mine.chunk"));
+  CHECK(fs::exists(cache + "/download.part"));
+  CHECK(files_in(cache) <= 2 + 6);
+}
+
+TEST_CASE("chunks: a shard's header is compared when it is asked for") {
+  const DataFolder folder;
+  write_shards(folder, 5, 100);
+  const auto store = store_of(folder);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(store->check_header(i));
+  damage(folder.path() + "/shard-1.bin", 3);
+  CHECK(has(store->check_header(1).error().text(), "is not that of its tokens"));
 }
 
 TEST_CASE("cache: one that cannot be written costs a line and nothing else") {

@@ -202,7 +202,10 @@ TEST_CASE("audit: P2 names the samples of a micro-batch that was counted twice")
 // Goal: of a run in lanes the samples are those of core/data/lanes.h. Method: six chunks of one sample, two lanes, of which
 // each step takes two samples a lane: a pass of six is over after a step and a half.
 TEST_CASE("audit: P2 counts and names the samples of lanes") {
-  const auto in_lanes = edit(0, "\"samples\":5", "\"samples\":6,\"chunk_samples\":1");
+  const auto in_lanes = [](Lines& l) {
+    edit(0, "\"samples\":5", "\"samples\":6,\"chunk_samples\":1")(l);
+    edit(0, "ledger_events = true", "ledger_events = true\\n[data]\\norder = \\\"lanes\\\"")(l);
+  };
   const History history = changed(in_lanes);
   const Verdict held = verdict_of(history, "P2");
   CHECK(held.finding == Finding::kHeld);

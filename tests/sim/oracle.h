@@ -129,6 +129,7 @@ class Oracle {
   void count_plan(const Plan& plan);
   bool start_is_lost() const;
   bool fenced(const Plan& epoch, const Plan& by) const;
+  bool never_begins(const Plan& epoch, const Plan& by) const;
   const WorkerProcess* find(Nonce nonce) const;
   std::string name(const WorkerProcess& p) const;
 

@@ -184,11 +184,11 @@ void Oracle::check_reports(const Plan& plan) {
                ", whose report does not promise it");
 }
 
-// R11: each epoch that may still run has a member that promised, or is certainly dead.
+// R11: each epoch that may still run has a member that promised, or is certainly dead; or it never begins.
 void Oracle::check_fence(const Plan& plan) {
   if (chain_.empty()) return;
   const Plan& last = valid_.at(chain_.back());
-  if (!fenced(last, plan))
+  if (!fenced(last, plan) && !never_begins(last, plan))
     violated("R11: epoch " + to_string(plan.id) + " is formed though no member of " +
              to_string(last.id) + " promised it");
   if (last.kind != PlanKind::kPrepared) return;
@@ -213,6 +213,23 @@ bool Oracle::fenced(const Plan& epoch, const Plan& by) const {
     all_dead = all_dead && p && !p->alive();
   }
   return all_dead;
+}
+
+// Whether a member of the epoch before has promised to vote there no more, and has sent no vote for the change to this
+// one (R15). check_entry() sees that nobody enters it nevertheless.
+bool Oracle::never_begins(const Plan& epoch, const Plan& by) const {
+  const auto before = valid_.find(epoch.predecessor);
+  if (epoch.kind != PlanKind::kPrepared || before == valid_.end()) return false;
+  const auto& members = before->second.members;
+  return std::any_of(members.begin(), members.end(), [&](const Member& m) {
+    const auto life = lives_.find(m.who.nonce);
+    if (life == lives_.end() || !life->second.promises.count(by.id)) return false;
+    return std::none_of(ballots_.begin(), ballots_.end(), [&](const auto& entry) {
+      const auto vote = entry.second.votes.find(m.who.nonce);
+      return entry.first.first == epoch.predecessor && vote != entry.second.votes.end() &&
+             vote->second.ready_for == epoch.id;
+    });
+  });
 }
 
 bool Oracle::current_copy(const WorkerProcess& p, SegmentId s, Version version) const {

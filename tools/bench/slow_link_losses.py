@@ -67,7 +67,7 @@ def bytes_as_tokens(path, file):
         for name in names:
             if os.path.isfile(name) and not os.path.islink(name):
                 with open(name, "rb") as text:
-                    array.array("H", text.read()).tofile(out)
+                    array.array("H", list(text.read())).tofile(out)
     return file
 
 

@@ -179,6 +179,7 @@ int check_job(const std::string& file) {
   if (auto fit = actors::check_tokenizers(job.value()); !fit) return fail(fit.error());
   const auto data = Dataset::open(job.value());
   if (!data) return fail(data.error());
+  if (auto there = check_shards_of(job.value()); !there) return fail(there.error());
   std::uint64_t parameters = 0;
   for (const TensorSpec& tensor : model.value()->tensors()) parameters += tensor.elements();
   const std::uint64_t samples = data.value()->samples();
@@ -196,8 +197,9 @@ int check_job(const std::string& file) {
   if (const auto lanes = data.value()->lanes())
     std::printf(
         "lanes: %u, of samples in chunks of %u; a worker keeps up to %s of data for each that it "
-        "reads in a step\n",
-        job.value().micro_batches, lanes->chunk_samples, memory_text(lanes->lane_bytes).c_str());
+        "reads in a step (chunks were not read: starling check %s/index.json reads them)\n",
+        job.value().micro_batches, lanes->chunk_samples, memory_text(lanes->lane_bytes).c_str(),
+        job.value().data.path.c_str());
   // The job may be for other machines.
   if (const auto device = kernels::open_device(job.value().isa); !device)
     std::printf("warning: %s: no worker can begin here\n", device.error().text().c_str());
@@ -237,7 +239,8 @@ int check(const CheckCommand& given) {
     if (std::error_code ignored; std::filesystem::is_regular_file(model, ignored))
       command.file = model;
   }
-  if (is_shard_index(given.file)) return check_shards(given.file);
+  if (const std::string shards = shards_at(given.file); !shards.empty())
+    return check_shards(shards);
   const bool trained = is_trained_model(command.file);
   if (!trained && is_adapter(given.file)) return check_adapter(given.file);
   if (!trained && ends_with(command.file, ".safetensors")) return check_reference(command);

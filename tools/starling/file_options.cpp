@@ -56,8 +56,8 @@ void add_check(CLI::App& app, CheckCommand& check) {
                  "file and says what is wrong. A reference file is computed again and compared.",
                  "starling check tests/fixtures/gpt-micro.safetensors");
   sub->add_option("file", check.file,
-                  "job (.toml), keys, model or reference (.safetensors), or folder of checkpoints, "
-                  "also s3://BUCKET/PREFIX")
+                  "job (.toml), keys, model or reference (.safetensors), folder of checkpoints or "
+                  "of shards (index.json), also s3://BUCKET/PREFIX")
       ->required();
   sub->add_option("--isa", check.isa, "instruction set to compute with")
       ->check(CLI::IsMember({"auto", "reference", "avx2", "avx512", "cuda"}))

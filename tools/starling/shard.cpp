@@ -35,7 +35,7 @@ constexpr std::uint64_t kChunkBytesMin = std::uint64_t{16} << 10,
                         kChunkBytesMax = std::uint64_t{64} << 10;
 constexpr std::uint64_t kChunksWanted = 1024, kChunksEnough = 1u << 19;
 
-// Objects of a store, which go again if they are not finished.
+// New objects of a store, which go again if they are not finished. Of several that begin at once, one goes on.
 class NewObjects {
  public:
   explicit NewObjects(Storage& storage) : storage_(storage) {}
@@ -44,16 +44,32 @@ class NewObjects {
   }
   NewObjects(const NewObjects&) = delete;
   NewObjects& operator=(const NewObjects&) = delete;
+  Result<> begin() {
+    STARLING_TRY(claimed, storage_.put_new(kClaim, "starling shard writes here\n"));
+    if (!claimed)
+      return bad_input(storage_.place(kClaim) +
+                       " is there: another starling shard writes here, or one was killed and "
+                       "this is to be removed");
+    names_.push_back(kClaim);
+    return ok();
+  }
   Result<> put(const std::string& name, ByteView bytes) {
+    STARLING_TRY(there, storage_.size(name));
+    if (there)
+      return bad_input(storage_.place(name) + " is there already, expected a place without shards");
     names_.push_back(name);
     return storage_.put(name, std::span<const ByteView>(&bytes, 1));
   }
   Result<> put(const std::string& name, const std::string& text) {
     return put(name, as_bytes(std::span<const char>(text)));
   }
-  void finish() { names_.clear(); }
+  void finish() {
+    (void)storage_.remove(kClaim);
+    names_.clear();
+  }
 
  private:
+  static constexpr const char* kClaim = "shards.claim";
   Storage& storage_;
   std::vector<std::string> names_;
 };
@@ -194,7 +210,24 @@ Result<> put_tokenizer(const ShardCommand& command, const ShardIndex& index, New
   return objects.put(TokensNote::kFile, note->format());
 }
 
+// Whether the new folder would lie in that of the tokens: its shards would be tokens of it then.
+bool lies_in(const std::string& folder, const std::string& path) {
+  std::error_code error;
+  if (s3::is_place(path) || !fs::is_directory(folder, error)) return false;
+  const fs::path outer = fs::weakly_canonical(folder, error),
+                 inner = fs::weakly_canonical(path, error);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
 Result<int> run(const ShardCommand& command) {
+  std::error_code error;
+  if (fs::exists(fs::path(command.tokens) / ShardIndex::kFile, error))
+    return bad_input("are shards already, by their " + std::string(ShardIndex::kFile) +
+                     ", expected token files; " + command.tokens);
+  if (lies_in(command.tokens, command.to))
+    return bad_input(
+        "--to lies in the folder of the tokens, whose tokens the shards would be, is " +
+        command.to);
   std::uint32_t largest = 0;
   STARLING_TRY(source, TokenSource::open(command.tokens, command.extensions,
                                          [&](const TokenFile& file, const std::string&) {
@@ -202,11 +235,9 @@ Result<int> run(const ShardCommand& command) {
                                              largest = std::max(largest, file[i]);
                                            return ok();
                                          }));
-  if (source.width == TokenWidth::kMasked32 && source.sequence == 0)
-    return bad_input(
-        "has a loss mask and documents that begin anywhere, expected sequences, as starling "
-        "tokenize --pad-to or --pack writes them; " +
-        command.tokens);
+  if (largest >= kNotLearned)
+    return bad_input("has the token " + std::to_string(largest) + ", expected all below " +
+                     std::to_string(kNotLearned) + "; " + command.tokens);
   Stream stream(source);
   STARLING_TRY(stream.find_learned());
   ShardIndex index;
@@ -242,11 +273,19 @@ Result<int> run(const ShardCommand& command) {
                        " is there already, expected a place without shards");
   }
   NewObjects objects(*storage);
+  STARLING_TRY(objects.begin());
   const std::uint64_t of_shard =
       std::clamp<std::uint64_t>(command.shard_bytes / (index.chunk_tokens * bytes_of(index.width)),
                                 1, kTokensOfFileMax / index.chunk_tokens - 1);
-  STARLING_TRY(signal, put_shards(stream, chunks, of_shard, objects, index));
-  if (signal != 0) return 128 + signal;
+  auto ended = put_shards(stream, chunks, of_shard, objects, index);
+  if (!ended) {
+    const int signal = pending_signal();
+    if (signal != 0) return 128 + signal;
+    return std::move(ended).error();
+  }
+  if (ended.value() != 0) return 128 + ended.value();
+  // What nobody could read is not written.
+  STARLING_TRY(ShardIndex::parse(index.format(), command.to));
   STARLING_TRY(put_tokenizer(command, index, objects));
   // Last: nobody takes shards without it for all.
   STARLING_TRY(objects.put(ShardIndex::kFile, index.format()));
@@ -256,8 +295,8 @@ Result<int> run(const ShardCommand& command) {
   }
   const std::uint64_t left = source.tokens() - index.tokens();
   std::printf(
-      "%s: %llu tokens in %llu chunks of %u, %llu bytes each, in %zu shard%s; %llu tokens are "
-      "left out%s\n"
+      "%s: %llu tokens in %llu chunks of %u tokens, %llu bytes each with the one that follows, in "
+      "%zu shard%s; %llu tokens are left out%s\n"
       "in a job file: [data] kind = \"tokens\", order = \"lanes\", path = %s\n",
       command.to.c_str(), static_cast<unsigned long long>(index.tokens()),
       static_cast<unsigned long long>(chunks), index.chunk_tokens,
@@ -300,31 +339,61 @@ int shard(const ShardCommand& command) {
   return done ? done.value() : fail(done.error());
 }
 
-bool is_shard_index(const std::string& path) {
-  return path == ShardIndex::kFile || path.ends_with(std::string("/") + ShardIndex::kFile);
+std::string shards_at(const std::string& path) {
+  const std::string name = ShardIndex::kFile;
+  if (path == name) return ".";
+  if (path.ends_with("/" + name)) return path.substr(0, path.size() - name.size() - 1);
+  std::error_code error;
+  return fs::is_regular_file(fs::path(path) / name, error) ? path : std::string();
 }
 
-int check_shards(const std::string& path) {
-  const std::string place = path.substr(0, path.size() - std::string(ShardIndex::kFile).size());
-  const auto opened = ChunkStore::open(place.empty() ? "." : place, "", 0);
+int check_shards(const std::string& place) {
+  constexpr std::size_t kShown = 5;
+  const auto opened = ChunkStore::open(place, "", 0);
   if (!opened) return fail(opened.error());
   ChunkStore& store = *opened.value();
   store.stop();  // a store that is away is not waited for
   const ShardIndex& index = store.index();
+  std::uint64_t damaged = 0;
+  std::string faults;
+  std::optional<Error> away;
+  const auto look = [&](auto read) {
+    if (read) return;
+    if (++damaged <= kShown) faults += read.error().text() + "\n";
+    if (read.error().code() != Code::kBadInput) away.emplace(std::move(read).error());
+  };
   {
     Progress progress;
-    for (std::uint64_t i = 0; i < index.chunks(); ++i) {
-      if (const auto read = store.read(i); !read) return fail(read.error());
+    for (std::size_t i = 0; i < index.shards.size() && !away; ++i) look(store.check_header(i));
+    for (std::uint64_t i = 0; i < index.chunks() && !away; ++i) {
+      look(store.read(i));
       progress(i + 1, index.chunks());
     }
   }
+  if (away) return fail(*away);
+  std::fputs(faults.c_str(), stdout);
+  if (damaged > 0)
+    return fail(bad_input(
+        std::to_string(damaged) + " of " + std::to_string(index.chunks()) +
+        " chunks (and headers) cannot be used; their shards are to be copied anew, or all of "
+        "them made anew (starling shard); " +
+        place));
   std::printf(
       "%s: %llu tokens%s below %u in %llu chunks of %u, in %zu shard%s, all as the index says\n",
-      path.c_str(), static_cast<unsigned long long>(index.tokens()),
+      place.c_str(), static_cast<unsigned long long>(index.tokens()),
       index.sequence == 0 ? "" : (", " + sequences_text(index.sequence) + ",").c_str(),
       index.vocabulary, static_cast<unsigned long long>(index.chunks()), index.chunk_tokens,
       index.shards.size(), index.shards.size() == 1 ? "" : "s");
   return 0;
+}
+
+Result<> check_shards_of(const Job& job) {
+  if (job.data.order != DataOrder::kLanes || s3::is_place(job.data.path)) return ok();
+  STARLING_TRY(store, ChunkStore::open(job.data.path, "", 0));
+  for (std::size_t i = 0; i < store->index().shards.size(); ++i) {
+    STARLING_TRY(store->look_at(i));
+  }
+  return ok();
 }
 
 }  // namespace starling::tools

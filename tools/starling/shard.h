@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/result.h"
+#include "core/job/job.h"
 #include "tools/starling/options.h"
 
 namespace starling::tools {
@@ -21,9 +23,11 @@ void add_shard(CLI::App& app, ShardCommand& command);
 // Returns the exit code.
 int shard(const ShardCommand& command);
 
-// Whether a path is that of an index of shards, by its name.
-bool is_shard_index(const std::string& path);
-// Reads every chunk that an index names. Returns the exit code: 2 where one is not what the index says.
-int check_shards(const std::string& index);
+// Where the shards lie that a path names: that of their index, or a folder which has one. Empty: it names none.
+std::string shards_at(const std::string& path);
+// Reads every chunk that the index there names. Returns the exit code: 2 where one is not what the index says.
+int check_shards(const std::string& place);
+// Looks at each shard of a job's folder, and reads none. Errors: kBadInput  one is gone, or of another length.
+Result<> check_shards_of(const Job& job);
 
 }  // namespace starling::tools

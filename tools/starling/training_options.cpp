@@ -148,7 +148,9 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
       "--job", o.job,
       "job file to compare with the one that the coordinators hand over; says where the "
       "data lies here");
-  sub->add_option("--data", o.data, "where the data lies here (default: as the job file says)");
+  sub->add_option("--data", o.data,
+                  "where the data lies here, of shards also s3://BUCKET/PREFIX (default: as the "
+                  "job file says)");
   sub->add_option("--weights", o.weights,
                   "where the weights of [model].from lie here (default: as the job file says)");
   sub->add_option("--script", o.script,

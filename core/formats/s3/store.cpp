@@ -18,6 +18,7 @@ constexpr std::uint64_t kPartBytes = std::uint64_t{32} << 20, kPartsMax = 10'000
 constexpr std::uint64_t kWholeBytesMax = 2 * kPartBytes;
 constexpr std::size_t kWindowBytesMin = std::size_t{256} << 10,
                       kWindowBytesMax = std::size_t{4} << 20;
+constexpr std::size_t kFaultBytes = 8192;
 constexpr std::size_t kWindows = 16;  // of all objects of a store: 64 MiB
 constexpr unsigned kPagesMax = 1000;  // of a list: a million objects
 constexpr std::size_t kListBytesMax = std::size_t{16} << 20;
@@ -94,7 +95,7 @@ class Object : public StoredObject {
   Result<> read_alone(std::uint64_t from, std::span<std::uint8_t> out) const override {
     if (from > size_ || out.size() > size_ - from) return ends_before();
     if (out.empty()) return ok();
-    STARLING_TRY(bytes, fetch(from, out.size()));
+    STARLING_TRY(bytes, fetch(from, out.size(), /*once=*/true));
     std::copy_n(bytes.begin(), out.size(), out.begin());
     return ok();
   }
@@ -126,10 +127,10 @@ class Object : public StoredObject {
     return &all.front();
   }
 
-  Result<std::string> fetch(std::uint64_t from, std::size_t wanted) const {
+  Result<std::string> fetch(std::uint64_t from, std::size_t wanted, bool once = false) const {
     const std::uint64_t last = std::min(size_, from + wanted) - 1;
     const std::string range = std::to_string(from) + "-" + std::to_string(last);
-    Request request{"GET", key_, {}, {{"range", "bytes=" + range}}, {}, last - from + 1};
+    Request request{"GET", key_, {}, {{"range", "bytes=" + range}}, {}, last - from + 1, once};
     // A weak tag matches nothing.
     if (!etag_.empty() && !etag_.starts_with("W/")) request.headers["if-match"] = etag_;
     auto sent = client_.send(request);
@@ -189,10 +190,14 @@ class Store : public Storage {
   }
 
   Result<std::optional<std::string>> get(const std::string& name, std::size_t max) const override {
-    STARLING_TRY(answer, client_.send({"GET", place_.key(name), {}, {}, {}, max}));
+    // There is room for what a store says of a missing object: without it a 404 may be anybody's.
+    const std::size_t room = std::max(max, kFaultBytes);
+    STARLING_TRY(answer, client_.send({"GET", place_.key(name), {}, {}, {}, room}));
     if (answer.reply.status == 404) return std::optional<std::string>();
     if (answer.reply.status != 200) return unexpected(answer.reply, "", place(name));
-    return std::optional(std::move(answer.reply.body));
+    std::string& body = answer.reply.body;
+    body.resize(std::min(body.size(), max + 1));
+    return std::optional(std::move(body));
   }
 
   Result<std::unique_ptr<StoredObject>> open(const std::string& name) const override {

@@ -110,6 +110,11 @@ StartFact start_of(Fields& f) {
   if (f.has("coordinator")) start.coordinator = f.text("coordinator");
   if (f.has("address")) start.address = f.text("address");
   if (f.has("monotonic_ns")) start.monotonic_ns = f.whole("monotonic_ns");
+  const auto order = start.job.find("data.order");
+  const bool lanes = order != start.job.end() && order->second == "\"lanes\"";
+  if (start.samples != 0 && lanes != (start.chunk_samples != 0))
+    f.expected("chunk_samples",
+               lanes ? "that of the job's lanes" : "none, as the job has no lanes");
   if (start.micro_batches == 0) f.expected("micro_batches", "at least 1");
   if (start.sequences == 0) f.expected("sequences", "at least 1");
   if (start.chunk_samples != 0 && (start.samples % start.chunk_samples != 0 ||
