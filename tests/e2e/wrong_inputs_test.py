@@ -178,7 +178,8 @@ def the_data(place):
     folder = place.path("shards")
     os.mkdir(folder)
     check([
-        Row("an address", with_("s3://bucket/x"), 2, "is the address s3://bucket/x, which nothing here understands"),
+        Row("an address", with_("gs://bucket/x"), 2, "is the address gs://bucket/x, which nothing here understands"),
+        Row("a bucket", with_("s3://bucket/x"), 2, "is s3://bucket/x: of a bucket, shards are read (starling shard)"),
         Row("an address for checkpoints", ["run", written(place, "gs.toml", open(job).read() + '[checkpoint]\ndir = "gs://b/ck"\nevery = 5\n'), "--out", out], 2, "dir must be s3://BUCKET/PREFIX or a folder of this machine, is the address gs://b/ck"),
         Row("no bucket", ["run", written(place, "s3.toml", open(job).read() + '[checkpoint]\ndir = "s3://B/ck"\nevery = 5\n'), "--out", out], 2, "expected s3://BUCKET/PREFIX", "s3://B/ck", "[checkpoint].dir"),
         Row("a home for checkpoints", ["run", written(place, "home.toml", open(job).read() + '[checkpoint]\ndir = "~/ck"\nevery = 5\n'), "--out", out], 2, "~ means no folder here"),

@@ -10,9 +10,11 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <random>
 
 #include "core/base/hash.h"
 #include "core/base/s3_place.h"
+#include "core/base/text.h"
 #include "core/data/chunk_store.h"
 #include "core/data/shard_index.h"
 #include "core/data/token_source.h"
@@ -45,7 +47,11 @@ class NewObjects {
   NewObjects(const NewObjects&) = delete;
   NewObjects& operator=(const NewObjects&) = delete;
   Result<> begin() {
-    STARLING_TRY(claimed, storage_.put_new(kClaim, "starling shard writes here\n"));
+    // No other process writes the same: it could take this one's claim for its own.
+    std::random_device random;
+    const std::uint64_t number = std::uint64_t{random()} << 32 | random();
+    STARLING_TRY(claimed,
+                 storage_.put_new(kClaim, "starling shard " + hex(number) + " writes here\n"));
     if (!claimed)
       return bad_input(storage_.place(kClaim) +
                        " is there: another starling shard writes here, or one was killed and "
