@@ -102,7 +102,7 @@ void WorkerLoop::tick() {
     const auto all = static_cast<std::uint32_t>(loading_->segments.size());
     handle(event::Loading{loading_->epoch, all - std::min<std::uint32_t>(all, *loading_->read)});
   }
-  // A worker that waits for the store of its data does not hang: whoever computed in its place would wait as well.
+  // A worker that waits for the store of its data does not hang: another worker in its place would wait for the same store.
   if (const auto& data = options_.setup->dataset; data && data->waits()) workbench()->passed();
   handle(event::Working{data_plane_.waiting(), data_plane_.progress()});
   feed_time();

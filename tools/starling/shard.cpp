@@ -32,7 +32,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where nothing is said: small data have many chunks, and no index has more than a worker reads in a second.
+// Without --chunk-bytes: small data are cut into kChunksWanted chunks, large data into kChunksEnough at most, whose index a
+// worker still reads in about a second.
 constexpr std::uint64_t kChunkBytesMin = std::uint64_t{16} << 10,
                         kChunkBytesMax = std::uint64_t{64} << 10;
 constexpr std::uint64_t kChunksWanted = 1024, kChunksEnough = 1u << 19;
@@ -198,7 +199,7 @@ Result<std::string> text_of(const fs::path& path) {
   return text;
 }
 
-// Puts the tokenizer that lies beside the tokens, and what is said of both.
+// Puts the tokenizer that lies beside the tokens, and tokens.json, beside the shards.
 Result<> put_tokenizer(const ShardCommand& command, const ShardIndex& index, NewObjects& objects) {
   const std::string place = place_of_tokenizer(command.tokens);
   if (!place.empty()) {
