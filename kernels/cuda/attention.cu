@@ -9,7 +9,7 @@ template <class F>
 __global__ void __launch_bounds__(F::kThreads, 2) forward(AttentionWork w) {
   using T = typename F::Element;
   STARLING_DYNAMIC_SHARED(T, shared);
-  const HeadPlace place = place_of(w.shape);
+  const HeadPlace place = place_of(w.shape, blockIdx.y);
   const TilePairs<F, 1> pairs{shared, w.shape.head_width};
   const unsigned lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * 16 * F::kM;
   const unsigned begin = (gridDim.x - 1 - blockIdx.x) * F::kRows;  // the longest walks first
@@ -20,17 +20,17 @@ __global__ void __launch_bounds__(F::kThreads, 2) forward(AttentionWork w) {
   float top[F::kM][2], total[F::kM][2] = {};
   for (auto& two : top) two[0] = two[1] = -INFINITY;
 
-  pairs.load_fixed(0, part_of<T>(w, place, 0, begin));
+  pairs.load_fixed(0, queries_of<T>(w, place, begin));
   pairs.walk(
-      0, (keys + F::kColumns - 1) / F::kColumns,
+      first_key(w.shape, begin) / F::kColumns, (keys + F::kColumns - 1) / F::kColumns,
       [&](unsigned tile) {
         const unsigned key = tile * F::kColumns;
-        pairs.load(tile, part_of<T>(w, place, 1, key), part_of<T>(w, place, 2, key));
+        pairs.load(tile, keys_of<T>(w, place, key), values_of<T>(w, place, key));
       },
       [&](unsigned tile) {
         const unsigned key = tile * F::kColumns;
         if (key > begin + warp_row + 16 * F::kM - 1) return;  // all of it is masked
-        const bool diagonal = key + F::kColumns - 1 > begin + warp_row;
+        const bool some = hides_some<F>(w.shape, begin + warp_row, key);
         float scores[F::kM][F::kN][4] = {};
         multiply_rows(scores, pairs.fixed(0) + warp_row * F::kStride, pairs.first(tile), F::kStride,
                       pairs.used());
@@ -45,12 +45,13 @@ __global__ void __launch_bounds__(F::kThreads, 2) forward(AttentionWork w) {
 #pragma unroll
               for (unsigned e = 0; e < 2; ++e) {
                 float& score = scores[m][n][2 * h + e];
-                if (diagonal && key + 8 * n + lane % 4 * 2 + e > row) score = -INFINITY;
+                if (some && hides(w.shape, row, key + 8 * n + lane % 4 * 2 + e)) score = -INFINITY;
                 highest = fmaxf(highest, score);
               }
-            // Every row sees the first key, so that its top is finite from the first tile on.
             highest = quad_max(highest);
-            const float shrink = exp2_of_normal((top[m][h] - highest) * c), offset = highest * c;
+            // With a window a row may have seen none until here: infinities have no difference.
+            const float base = highest == -INFINITY ? 0 : highest;
+            const float shrink = exp2_of_normal((top[m][h] - base) * c), offset = base * c;
             top[m][h] = highest;
             float sum = 0;
 #pragma unroll
@@ -83,21 +84,21 @@ __global__ void __launch_bounds__(F::kThreads, 2) forward(AttentionWork w) {
         w.log_sums[place.statistic + begin + row] = __fmaf_rn(top[m][h], w.scale, logf(sum));
     }
   T* const to =
-      static_cast<T*>(w.to) + (place.first_row + begin + warp_row) * place.out_ld + place.head;
-  store_rows(sums, inverse, to, place.out_ld, rows > warp_row ? rows - warp_row : 0,
+      static_cast<T*>(w.out) + (place.first_row + begin + warp_row) * w.out_stride + place.query;
+  store_rows(sums, inverse, to, w.out_stride, rows > warp_row ? rows - warp_row : 0,
              w.shape.head_width, w.pairs);
 }
 
 }  // namespace
 
-void attention(cudaStream_t stream, Type type, const AttentionShape& shape, const void* qkv,
-               void* out, float* log_sums) {
+void attention(cudaStream_t stream, Type type, const AttentionShape& shape,
+               const HeadRows<const void>& in, void* out, float* log_sums) {
   if (is_empty(shape)) return;
-  AttentionWork work = work_of(type, shape, qkv, /*d_out=*/nullptr, out);
+  AttentionWork work = work_of(type, shape, in, out, /*d_out=*/nullptr, /*d_in=*/{});
   work.log_sums = log_sums;
   with_forms(type, shape, [&]<class Forms>() {
     using F = typename Forms::Forward;
-    launch_on<F, 1>(stream, forward<F>, work);
+    launch_on<F, 1>(stream, forward<F>, work, shape.heads);
   });
 }
 

@@ -13,7 +13,7 @@ template <class F>
 __global__ void __launch_bounds__(F::kThreads, 2) backward_queries(AttentionWork w) {
   using T = typename F::Element;
   STARLING_DYNAMIC_SHARED(T, shared);
-  const HeadPlace place = place_of(w.shape);
+  const HeadPlace place = place_of(w.shape, blockIdx.y);
   const TilePairs<F, 2> pairs{shared, w.shape.head_width};
   const unsigned lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * 16 * F::kM;
   const unsigned begin = (gridDim.x - 1 - blockIdx.x) * F::kRows;
@@ -30,18 +30,18 @@ __global__ void __launch_bounds__(F::kThreads, 2) backward_queries(AttentionWork
       dot[m][h] = there ? w.dots[place.statistic + row] : 0;
     }
 
-  pairs.load_fixed(0, part_of<T>(w, place, 0, begin));
+  pairs.load_fixed(0, queries_of<T>(w, place, begin));
   pairs.load_fixed(1, d_out_of<T>(w, place, begin));
   pairs.walk(
-      0, (keys + F::kColumns - 1) / F::kColumns,
+      first_key(w.shape, begin) / F::kColumns, (keys + F::kColumns - 1) / F::kColumns,
       [&](unsigned tile) {
         const unsigned key = tile * F::kColumns;
-        pairs.load(tile, part_of<T>(w, place, 1, key), part_of<T>(w, place, 2, key));
+        pairs.load(tile, keys_of<T>(w, place, key), values_of<T>(w, place, key));
       },
       [&](unsigned tile) {
         const unsigned key = tile * F::kColumns;
         if (key > begin + warp_row + 16 * F::kM - 1) return;  // all of it is masked
-        const bool diagonal = key + F::kColumns - 1 > begin + warp_row;
+        const bool some = hides_some<F>(w.shape, begin + warp_row, key);
         float scores[F::kM][F::kN][4] = {}, d_weights[F::kM][F::kN][4] = {};
         multiply_rows(scores, pairs.fixed(0) + warp_row * F::kStride, pairs.first(tile), F::kStride,
                       pairs.used());
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(F::kThreads, 2) backward_queries(AttentionWork
             for (unsigned e = 0; e < 4; ++e) {
               const unsigned row = begin + warp_row + 16 * m + 4 * (e & 2) + lane / 4;
               float weight = exp2_of_normal(__fmaf_rn(scores[m][n][e], c, -log_sum[m][e / 2]));
-              if (diagonal && key + 8 * n + lane % 4 * 2 + e % 2 > row) weight = 0;
+              if (some && hides(w.shape, row, key + 8 * n + lane % 4 * 2 + e % 2)) weight = 0;
               scores[m][n][e] = weight * (d_weights[m][n][e] - dot[m][e / 2]);
             }
         multiply_scores(sums, scores, pairs.first(tile), F::kStride, pairs.used());
@@ -64,80 +64,93 @@ __global__ void __launch_bounds__(F::kThreads, 2) backward_queries(AttentionWork
   float factor[F::kM][2];
   for (auto& two : factor) two[0] = two[1] = w.scale;
   const unsigned rows = w.shape.positions - begin;
+  const std::size_t ld = w.d_in.query_stride;
   T* const to =
-      static_cast<T*>(w.to) + (place.first_row + begin + warp_row) * place.ld + place.head;
-  store_rows(sums, factor, to, place.ld, rows > warp_row ? rows - warp_row : 0, w.shape.head_width,
+      static_cast<T*>(w.d_in.queries) + (place.first_row + begin + warp_row) * ld + place.query;
+  store_rows(sums, factor, to, ld, rows > warp_row ? rows - warp_row : 0, w.shape.head_width,
              w.pairs);
 }
 
-// This kernel makes dK and dV: a block has keys and values and walks over
-// queries. Accumulators are transposed scores: rows are keys, columns queries.
+// This kernel makes dK and dV: a block has keys and values and walks over the queries of each head that
+// shares them. Accumulators are transposed scores: rows are keys, columns queries.
 template <class F>
 __global__ void __launch_bounds__(F::kThreads, 2) backward_keys(AttentionWork w) {
   using T = typename F::Element;
   STARLING_DYNAMIC_SHARED(T, shared);
   __shared__ float statistics[2][2][F::kColumns];  // of a tile: log_sums to base 2, dots
-  const HeadPlace place = place_of(w.shape);
   const TilePairs<F, 2> pairs{shared, w.shape.head_width};
   const unsigned lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * 16 * F::kM;
   const unsigned begin = blockIdx.x * F::kRows, positions = w.shape.positions;
+  const unsigned queries = min(positions, begin + F::kRows - 1 + w.shape.window);
+  const unsigned first_head = blockIdx.y * w.shape.group;
   const float c = w.scale * kLog2E;
 
   float d_keys[F::kM][F::kAcross][4] = {}, d_values[F::kM][F::kAcross][4] = {};
-  pairs.load_fixed(0, part_of<T>(w, place, 1, begin));
-  pairs.load_fixed(1, part_of<T>(w, place, 2, begin));
-  pairs.walk(
-      begin / F::kColumns, (positions + F::kColumns - 1) / F::kColumns,
-      [&](unsigned tile) {
-        const unsigned query = tile * F::kColumns;
-        pairs.load(tile, part_of<T>(w, place, 0, query), d_out_of<T>(w, place, query));
-        for (unsigned i = threadIdx.x; i < F::kColumns; i += F::kThreads) {
-          const bool there = query + i < positions;
-          statistics[tile % 2][0][i] =
-              there ? w.log_sums[place.statistic + query + i] * kLog2E : INFINITY;
-          statistics[tile % 2][1][i] = there ? w.dots[place.statistic + query + i] : 0;
-        }
-      },
-      [&](unsigned tile) {
-        const unsigned query = tile * F::kColumns;
-        if (query + F::kColumns - 1 < begin + warp_row) return;  // all of it is masked
-        const bool diagonal = query < begin + warp_row + 16 * F::kM - 1;
-        float scores[F::kM][F::kN][4] = {}, d_scores[F::kM][F::kN][4] = {};
-        multiply_rows(scores, pairs.fixed(0) + warp_row * F::kStride, pairs.first(tile), F::kStride,
-                      pairs.used());
-        multiply_rows(d_scores, pairs.fixed(1) + warp_row * F::kStride, pairs.second(tile),
-                      F::kStride, pairs.used());
-#pragma unroll
-        for (unsigned n = 0; n < F::kN; ++n)
-#pragma unroll
-          for (unsigned e = 0; e < 2; ++e) {
-            const unsigned column = 8 * n + lane % 4 * 2 + e;
-            const float log_sum = statistics[tile % 2][0][column];
-            const float dot = statistics[tile % 2][1][column];
-#pragma unroll
-            for (unsigned m = 0; m < F::kM; ++m)
-#pragma unroll
-              for (unsigned h = 0; h < 2; ++h) {
-                const unsigned row = begin + warp_row + 16 * m + 8 * h + lane / 4;
-                float &weight = scores[m][n][2 * h + e], &d_score = d_scores[m][n][2 * h + e];
-                // exp2_of_normal() would cost registers that sm_120 does not have.
-                weight = exp2f(__fmaf_rn(weight, c, -log_sum));
-                if (diagonal && query + column < row) weight = 0;
-                d_score = weight * (d_score - dot);
-              }
+  {
+    const HeadPlace place = place_of(w.shape, first_head);
+    pairs.load_fixed(0, keys_of<T>(w, place, begin));
+    pairs.load_fixed(1, values_of<T>(w, place, begin));
+  }
+  for (unsigned head = first_head; head < first_head + w.shape.group; ++head) {
+    if (head != first_head) __syncthreads();  // the last tiles of the head before are still read
+    pairs.walk(
+        begin / F::kColumns, (queries + F::kColumns - 1) / F::kColumns,
+        [&](unsigned tile) {
+          const unsigned query = tile * F::kColumns;
+          // Made anew for each tile, as registers are few.
+          const HeadPlace place = place_of(w.shape, head);
+          pairs.load(tile, queries_of<T>(w, place, query), d_out_of<T>(w, place, query));
+          for (unsigned i = threadIdx.x; i < F::kColumns; i += F::kThreads) {
+            const bool there = query + i < positions;
+            statistics[tile % 2][0][i] =
+                there ? w.log_sums[place.statistic + query + i] * kLog2E : INFINITY;
+            statistics[tile % 2][1][i] = there ? w.dots[place.statistic + query + i] : 0;
           }
-        multiply_scores(d_values, scores, pairs.second(tile), F::kStride, pairs.used());
-        multiply_scores(d_keys, d_scores, pairs.first(tile), F::kStride, pairs.used());
-      });
+        },
+        [&](unsigned tile) {
+          const unsigned query = tile * F::kColumns;
+          if (query + F::kColumns - 1 < begin + warp_row) return;  // all of it is masked
+          const bool some = keys_hide_some<F>(w.shape, begin + warp_row, query);
+          float scores[F::kM][F::kN][4] = {}, d_scores[F::kM][F::kN][4] = {};
+          multiply_rows(scores, pairs.fixed(0) + warp_row * F::kStride, pairs.first(tile),
+                        F::kStride, pairs.used());
+          multiply_rows(d_scores, pairs.fixed(1) + warp_row * F::kStride, pairs.second(tile),
+                        F::kStride, pairs.used());
+#pragma unroll
+          for (unsigned n = 0; n < F::kN; ++n)
+#pragma unroll
+            for (unsigned e = 0; e < 2; ++e) {
+              const unsigned column = 8 * n + lane % 4 * 2 + e;
+              const float log_sum = statistics[tile % 2][0][column];
+              const float dot = statistics[tile % 2][1][column];
+#pragma unroll
+              for (unsigned m = 0; m < F::kM; ++m)
+#pragma unroll
+                for (unsigned h = 0; h < 2; ++h) {
+                  const unsigned key = begin + warp_row + 16 * m + 8 * h + lane / 4;
+                  float &weight = scores[m][n][2 * h + e], &d_score = d_scores[m][n][2 * h + e];
+                  // exp2_of_normal() would cost registers that sm_120 does not have.
+                  weight = exp2f(__fmaf_rn(weight, c, -log_sum));
+                  if (some && hides(w.shape, query + column, key)) weight = 0;
+                  d_score = weight * (d_score - dot);
+                }
+            }
+          multiply_scores(d_values, scores, pairs.second(tile), F::kStride, pairs.used());
+          multiply_scores(d_keys, d_scores, pairs.first(tile), F::kStride, pairs.used());
+        });
+  }
 
   float one[F::kM][2], factor[F::kM][2];
   for (auto& two : one) two[0] = two[1] = 1;
   for (auto& two : factor) two[0] = two[1] = w.scale;
   const unsigned rows = positions - begin, mine = rows > warp_row ? rows - warp_row : 0;
-  T* const to = static_cast<T*>(w.to) + (place.first_row + begin + warp_row) * place.ld +
-                place.out_ld + place.head;
-  store_rows(d_keys, factor, to, place.ld, mine, w.shape.head_width, w.pairs);
-  store_rows(d_values, one, to + place.out_ld, place.ld, mine, w.shape.head_width, w.pairs);
+  const HeadPlace place = place_of(w.shape, first_head);
+  const std::size_t ld = w.d_in.key_value_stride;
+  const std::size_t at = (place.first_row + begin + warp_row) * ld + place.key;
+  store_rows(d_keys, factor, static_cast<T*>(w.d_in.keys) + at, ld, mine, w.shape.head_width,
+             w.pairs);
+  store_rows(d_values, one, static_cast<T*>(w.d_in.values) + at, ld, mine, w.shape.head_width,
+             w.pairs);
 }
 
 constexpr unsigned kDotThreads = 256;
@@ -179,18 +192,18 @@ void launch_dots(cudaStream_t stream, Type type, const AttentionWork& work, cons
 }  // namespace
 
 void attention_backward(cudaStream_t stream, Type type, const AttentionShape& shape,
-                        const void* qkv, const void* out, const float* log_sums, const void* d_out,
-                        void* d_qkv, float* dots) {
+                        const HeadRows<const void>& in, const void* out, const float* log_sums,
+                        const void* d_out, const HeadRows<void>& d_in, float* dots) {
   if (is_empty(shape)) return;
-  AttentionWork work = work_of(type, shape, qkv, d_out, d_qkv);
+  AttentionWork work = work_of(type, shape, in, /*out=*/nullptr, d_out, d_in);
   work.log_sums = const_cast<float*>(log_sums);
   work.dots = dots;
   launch_dots(stream, type, work, out, dots);
   with_forms(type, shape, [&]<class Forms>() {
     using Keys = typename Forms::Keys;
     using Queries = typename Forms::Queries;
-    launch_on<Keys, 2>(stream, backward_keys<Keys>, work);
-    launch_on<Queries, 2>(stream, backward_queries<Queries>, work);
+    launch_on<Keys, 2>(stream, backward_keys<Keys>, work, shape.heads / shape.group);
+    launch_on<Queries, 2>(stream, backward_queries<Queries>, work, shape.heads);
   });
 }
 

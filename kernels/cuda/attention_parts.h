@@ -8,9 +8,11 @@
 // the same accumulators are filled by fused multiply-adds, so that all code between two products
 // is written once. Tiles are walked in rising order, and no two blocks write the same element.
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/layers.h"
@@ -41,42 +43,73 @@ struct AttentionWork {
   float scale;  // of scores: 1 / sqrt(head_width)
   bool chunks;  // Part::chunks, of every head's rows
   bool pairs;   // two neighbours of a result may be written as one
-  const void* qkv;
+  HeadRows<const void> in;
   const void* d_out;
-  void* to;  // out or d_qkv
+  void* out;  // of the forward pass
+  HeadRows<void> d_in;
+  std::size_t out_stride;  // elements between rows of out
   float* log_sums;
   const float* dots;
 };
 
-// HeadPlace says where the rows of the block's head lie.
+// HeadPlace says where the rows of a head lie.
 struct HeadPlace {
-  std::size_t first_row;   // of the sequence
-  std::size_t statistic;   // of log_sums and dots, where the head's begin
-  std::size_t ld, out_ld;  // elements between rows of qkv, of out
-  std::size_t head;        // elements of a row of out before the head's
+  std::size_t first_row;  // of the sequence
+  std::size_t statistic;  // of log_sums and dots, where the head's begin
+  std::size_t query,
+      key;  // elements of a row of queries and of out, of keys and values, before the head's
 };
-__device__ inline HeadPlace place_of(const AttentionShape& s) {
+__device__ inline HeadPlace place_of(const AttentionShape& s, unsigned head) {
   HeadPlace p;
   p.first_row = static_cast<std::size_t>(blockIdx.z) * s.positions;
-  p.statistic = (static_cast<std::size_t>(blockIdx.z) * s.heads + blockIdx.y) * s.positions;
-  p.out_ld = static_cast<std::size_t>(s.heads) * s.head_width;
-  p.ld = 3 * p.out_ld;
-  p.head = static_cast<std::size_t>(blockIdx.y) * s.head_width;
+  p.statistic = (static_cast<std::size_t>(blockIdx.z) * s.heads + head) * s.positions;
+  p.query = static_cast<std::size_t>(head) * s.head_width;
+  p.key = static_cast<std::size_t>(head / s.group) * s.head_width;
   return p;
 }
 
-// Returns the rows of queries (0), keys (1) or values (2) from `row` on.
+// Each returns the head's rows from `row` on.
 template <class T>
-__device__ inline Part<T> part_of(const AttentionWork& w, const HeadPlace& p, unsigned which,
-                                  unsigned row) {
-  const T* const at =
-      static_cast<const T*>(w.qkv) + (p.first_row + row) * p.ld + which * p.out_ld + p.head;
-  return {at, p.ld, w.shape.positions - row, w.shape.head_width, w.chunks};
+__device__ inline Part<T> rows_from(const AttentionWork& w, const HeadPlace& p, const void* of,
+                                    std::size_t stride, std::size_t head, unsigned row) {
+  const T* const at = static_cast<const T*>(of) + (p.first_row + row) * stride + head;
+  return {at, stride, w.shape.positions - row, w.shape.head_width, w.chunks};
+}
+template <class T>
+__device__ inline Part<T> queries_of(const AttentionWork& w, const HeadPlace& p, unsigned row) {
+  return rows_from<T>(w, p, w.in.queries, w.in.query_stride, p.query, row);
+}
+template <class T>
+__device__ inline Part<T> keys_of(const AttentionWork& w, const HeadPlace& p, unsigned row) {
+  return rows_from<T>(w, p, w.in.keys, w.in.key_value_stride, p.key, row);
+}
+template <class T>
+__device__ inline Part<T> values_of(const AttentionWork& w, const HeadPlace& p, unsigned row) {
+  return rows_from<T>(w, p, w.in.values, w.in.key_value_stride, p.key, row);
 }
 template <class T>
 __device__ inline Part<T> d_out_of(const AttentionWork& w, const HeadPlace& p, unsigned row) {
-  const T* const at = static_cast<const T*>(w.d_out) + (p.first_row + row) * p.out_ld + p.head;
-  return {at, p.out_ld, w.shape.positions - row, w.shape.head_width, w.chunks};
+  return rows_from<T>(w, p, w.d_out, w.out_stride, p.query, row);
+}
+
+// Returns whether a row does not see a key, as that is of a later row or out of the window: without a sign, the
+// distance to a later one is large, too.
+__device__ inline bool hides(const AttentionShape& s, unsigned row, unsigned key) {
+  return row - key >= s.window;
+}
+// Returns whether a warp's rows from `row` on, and a tile's keys from `key` on, have a pair that hides().
+template <class F>
+__device__ inline bool hides_some(const AttentionShape& s, unsigned row, unsigned key) {
+  return key + F::kColumns - 1 > row || row + 16 * F::kM - 1 >= key + s.window;
+}
+// The same of a warp's keys and a tile's rows.
+template <class F>
+__device__ inline bool keys_hide_some(const AttentionShape& s, unsigned key, unsigned row) {
+  return row < key + 16 * F::kM - 1 || row + F::kColumns - 1 >= key + s.window;
+}
+// Returns the first key that any row from `row` on sees.
+__device__ inline unsigned first_key(const AttentionShape& s, unsigned row) {
+  return row >= s.window ? row + 1 - s.window : 0;
 }
 
 // ---- the two products of a warp -----------------------------------------------------------------
@@ -293,9 +326,10 @@ struct AttentionForms {
 };
 
 template <class F, unsigned kFixed>
-void launch_on(cudaStream_t stream, void (*kernel)(AttentionWork), const AttentionWork& work) {
+void launch_on(cudaStream_t stream, void (*kernel)(AttentionWork), const AttentionWork& work,
+               std::uint32_t heads) {
   const AttentionShape& s = work.shape;
-  const dim3 grid((s.positions + F::kRows - 1) / F::kRows, s.heads, s.sequences);
+  const dim3 grid((s.positions + F::kRows - 1) / F::kRows, heads, s.sequences);
   launch(stream, grid, dim3(F::kThreads), TilePairs<F, kFixed>::kBytes, kernel, work);
 }
 
@@ -312,21 +346,36 @@ void with_forms(Type type, const AttentionShape& s, const Run& run) {
   });
 }
 
-inline AttentionWork work_of(Type type, const AttentionShape& s, const void* qkv, const void* d_out,
-                             void* to) {
-  const std::size_t row = s.head_width * bytes_of(type);
-  const auto aligned = [](const void* at, std::size_t bytes) {
-    return reinterpret_cast<std::uintptr_t>(at) % bytes == 0;
+// out and d_in: null where nothing is written there.
+inline AttentionWork work_of(Type type, const AttentionShape& s, const HeadRows<const void>& in,
+                             void* out, const void* d_out, const HeadRows<void>& d_in) {
+  const std::size_t size = bytes_of(type), out_stride = std::size_t{s.heads} * s.head_width;
+  // Whether all of these begin, and all strides go, by so many elements.
+  const auto aligned = [&](std::size_t elements, std::initializer_list<const void*> from,
+                           std::initializer_list<std::size_t> strides) {
+    return s.head_width % elements == 0 &&
+           std::ranges::all_of(from,
+                               [&](const void* at) {
+                                 return reinterpret_cast<std::uintptr_t>(at) % (elements * size) ==
+                                        0;
+                               }) &&
+           std::ranges::all_of(strides, [&](std::size_t n) { return n % elements == 0; });
   };
-  return {.shape = s,
-          .scale = 1 / std::sqrt(static_cast<float>(s.head_width)),
-          .chunks = row % 16 == 0 && aligned(qkv, 16) && aligned(d_out, 16),
-          .pairs = s.head_width % 2 == 0 && aligned(to, 2 * bytes_of(type)),
-          .qkv = qkv,
-          .d_out = d_out,
-          .to = to,
-          .log_sums = nullptr,
-          .dots = nullptr};
+  AttentionWork work{.shape = s,
+                     .scale = 1 / std::sqrt(static_cast<float>(s.head_width)),
+                     .chunks = aligned(16 / size, {in.queries, in.keys, in.values, d_out},
+                                       {in.query_stride, in.key_value_stride}),
+                     .pairs = aligned(2, {out, d_in.queries, d_in.keys, d_in.values},
+                                      {d_in.query_stride, d_in.key_value_stride}),
+                     .in = in,
+                     .d_out = d_out,
+                     .out = out,
+                     .d_in = d_in,
+                     .out_stride = out_stride,
+                     .log_sums = nullptr,
+                     .dots = nullptr};
+  if (work.shape.window == 0 || work.shape.window > s.positions) work.shape.window = s.positions;
+  return work;
 }
 
 inline bool is_empty(const AttentionShape& s) {

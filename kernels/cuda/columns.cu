@@ -8,11 +8,12 @@ namespace {
 constexpr std::uint32_t kWarps = 8;
 constexpr int kRowsAtOnce = 4;  // per warp: so many loads are under way
 
-// The columns of a LayerNorm's gain need Normed besides dy.
+// The columns of a norm's gain need Normed besides dy.
 template <class T>
 struct Normed {
-  const T* x;  // null: plain sums
-  const float *mean, *rstd;
+  const T* x;         // null: plain sums
+  const float* mean;  // null: 0
+  const float* rstd;
 };
 
 // Sums one run of rows over 32 packs' columns. Warp w adds rows w, w
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(kWarps * 32)
       const std::uint32_t r = row + u * kWarps;
       if (r >= run.end) break;
       float mean = 0, rstd = 0;
-      if constexpr (kNormed) mean = normed.mean[r], rstd = normed.rstd[r];
+      if constexpr (kNormed) mean = normed.mean ? normed.mean[r] : 0, rstd = normed.rstd[r];
 #pragma unroll
       for (int i = 0; i < n; ++i) {
         plain[i] += values[u][i];

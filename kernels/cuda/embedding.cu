@@ -15,14 +15,14 @@ __global__ void __launch_bounds__(kWarps * 32)
   if (row >= shape.rows) return;
   const std::size_t width = shape.width;
   const float* const token = wte + static_cast<std::uint32_t>(tokens[row]) * width;
-  const float* const position = wpe + row % positions * width;
+  const float* const position = wpe ? wpe + row % positions * width : nullptr;
   T* const to = out + row * width;
 #pragma unroll 4
   for (std::uint32_t c = threadIdx.x % 32 * n; c < shape.width; c += 32 * n) {
     const std::uint32_t count = pack_count<T>(c, shape.width);
     float a[n], b[n];
     load_floats<kAligned>(token + c, count, a);
-    load_floats<kAligned>(position + c, count, b);
+    load_floats<kAligned>(position + c, position ? count : 0, b);
     Pack<T> pack;
 #pragma unroll
     for (int i = 0; i < n; ++i) pack.put(i, a[i] + b[i]);

@@ -40,8 +40,8 @@ std::unique_ptr<NetMaker> make_net(const MakerSpec& spec, CudaDevice& device,
   if (lora_of(spec.model).on()) return nullptr;  // the host computes adapters
   DeviceLayers layers = std::visit(
       [&](const auto& model) {
-        if constexpr (requires { make_layers(model, spec.layout); })
-          return make_layers(model, spec.layout);
+        if constexpr (requires { make_layers(model, spec.layout, device); })
+          return make_layers(model, spec.layout, device);
         else
           return DeviceLayers();
       },

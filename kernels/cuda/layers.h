@@ -59,17 +59,37 @@ void finish(cudaStream_t stream, const Product& product);
 inline constexpr std::uint32_t kHeadWidthMax = 128;
 struct AttentionShape {
   std::uint32_t sequences, positions, heads, head_width;  // head_width at most kHeadWidthMax
+  // So many heads of queries, one after the other, share a head of keys and values; a divisor of `heads`.
+  std::uint32_t group = 1;
+  std::uint32_t window = 0;  // rows that a row sees, its own included; 0: all before it
 };
-// qkv [sequences * positions][3][heads][head_width] -> out [sequences * positions][heads][head_width];
-// log_sums [sequences][heads][positions]: of the scaled scores' exponentials, for the backward pass.
-// Algorithm: Dao, 2023, "FlashAttention-2", section 3.
-void attention(cudaStream_t stream, Type type, const AttentionShape& shape, const void* qkv,
-               void* out, float* log_sums);
-// Makes d_qkv from d_out and writes all of it. dots [sequences][heads][positions]
+// Row r of queries, of [sequences * positions], begins query_stride elements behind row r - 1: [heads][head_width].
+// Keys and values likewise: [heads / group][head_width].
+template <class Void>
+struct HeadRows {
+  Void *queries = nullptr, *keys = nullptr, *values = nullptr;
+  std::size_t query_stride = 0, key_value_stride = 0;
+};
+// -> out [sequences * positions][heads][head_width]; log_sums [sequences][heads][positions]: of the scaled
+// scores' exponentials, for the backward pass. Algorithm: Dao, 2023, "FlashAttention-2", section 3.
+void attention(cudaStream_t stream, Type type, const AttentionShape& shape,
+               const HeadRows<const void>& in, void* out, float* log_sums);
+// Makes d_in from d_out and writes all of it. dots [sequences][heads][positions]
 // is scratch. Two passes, one by keys and one by queries, replace atomics.
 void attention_backward(cudaStream_t stream, Type type, const AttentionShape& shape,
-                        const void* qkv, const void* out, const float* log_sums, const void* d_out,
-                        void* d_qkv, float* dots);
+                        const HeadRows<const void>& in, const void* out, const float* log_sums,
+                        const void* d_out, const HeadRows<void>& d_in, float* dots);
+
+// ---- rotary.cu: rotary positions ------------------------------------------------------------------
+
+// Turns the pairs x[i] and x[pairs + i] of every head by the angles of its row's position, row % positions, in
+// place (Su et al., 2021, "RoFormer"); back: by as much the other way. x [rows][heads][2 * pairs]; cosines and
+// sines [positions][pairs].
+struct RotaryShape {
+  std::uint32_t rows, positions, heads, pairs;
+};
+void rotate(cudaStream_t stream, Type type, const RotaryShape& shape, const float* cosines,
+            const float* sines, bool back, void* x);
 
 // ---- norm.cu, columns.cu, classifier.cu, embedding.cu -------------------------------------------
 
@@ -92,6 +112,14 @@ void layer_norm_backward(cudaStream_t stream, Type type, Rows shape, const void*
                          const float* gain, const float* mean, const float* rstd, const void* dy,
                          const void* add, void* dx, float* d_gain, float* d_bias, float* partials);
 
+// y = x rstd gain with rstd = 1 / sqrt(mean of x^2 + epsilon), by row; rstd [rows].
+void rms_norm(cudaStream_t stream, Type type, Rows shape, float epsilon, const void* x,
+              const float* gain, void* y, float* rstd);
+// As layer_norm_backward().
+void rms_norm_backward(cudaStream_t stream, Type type, Rows shape, const void* x, const float* gain,
+                       const float* rstd, const void* dy, const void* add, void* dx, float* d_gain,
+                       float* partials);
+
 // Sets sums[width] of x [rows, width]. partials [partial_floats(width)].
 void column_sums(cudaStream_t stream, Type type, Rows shape, const void* x, float* sums,
                  float* partials);
@@ -106,7 +134,7 @@ void cross_entropy(cudaStream_t stream, Type type, std::uint32_t rows, std::uint
 // Sets *sum to the sum of all losses, in a fixed order. sum may be pinned memory.
 void sum_losses(cudaStream_t stream, std::uint32_t rows, const double* losses, double* sum);
 
-// out[r] = wte[tokens[r]] + wpe[r % positions], [rows, width].
+// out[r] = wte[tokens[r]] + wpe[r % positions], [rows, width]; wpe may be null: nothing is added.
 void embed(cudaStream_t stream, Type type, Rows shape, std::uint32_t positions,
            const std::int32_t* tokens, const float* wte, const float* wpe, void* out);
 // TokenRows says where each token of a batch stands: rows with token t,
@@ -129,6 +157,13 @@ void position_gradient(cudaStream_t stream, Type type, std::uint32_t sequences,
 // dx = y > 0 ? dy : 0.
 void relu_backward(cudaStream_t stream, Type type, std::size_t n, const void* y, const void* dy,
                    void* dx);
+
+// y = silu(gate) up with silu(x) = x / (1 + exp(-x)) (Shazeer, 2020, "GLU Variants Improve Transformer").
+void swiglu(cudaStream_t stream, Type type, std::size_t n, const void* gate, const void* up,
+            void* y);
+// Makes d_gate and d_up from dy, and y once more. d_up may be dy.
+void swiglu_backward(cudaStream_t stream, Type type, std::size_t n, const void* gate,
+                     const void* up, const void* dy, void* d_gate, void* d_up, void* y);
 
 // Converts fp32 to a type of 16 bits, to the nearest, ties to even.
 void to_halves(cudaStream_t stream, Type type, std::size_t n, const float* from, std::uint16_t* to);

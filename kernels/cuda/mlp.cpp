@@ -8,10 +8,6 @@
 namespace starling::kernels::cuda {
 namespace {
 
-std::size_t row_bytes(const Pass& pass, std::size_t width) {
-  return std::size_t{pass.rows} * width * bytes_of(pass.type);
-}
-
 // y = x W + b, then ReLU if asked for. Keeps y, which says where the ReLU let something through.
 class DeviceDense : public DeviceLayer {
  public:
@@ -23,16 +19,16 @@ class DeviceDense : public DeviceLayer {
 
   std::size_t width() const override { return linear_.out; }
   std::size_t saved(const Pass& pass) const override {
-    return relu_ ? row_bytes(pass, linear_.out) : 0;
+    return relu_ ? pass.row_bytes(linear_.out) : 0;
   }
-  std::size_t scratch(const Pass& pass) const override { return row_bytes(pass, linear_.out); }
+  std::size_t scratch(const Pass& pass) const override { return pass.row_bytes(linear_.out); }
   std::vector<PartId> parts() const override { return {part_}; }
   std::vector<Use> pieces() const override { return {{part_, /*use=*/0}}; }
 
   void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
     linear_.forward(pass, in, out, /*add=*/nullptr, relu_ ? Epilogue::kRelu : Epilogue::kNone);
     if (relu_)
-      check(cudaMemcpyAsync(saved, out, row_bytes(pass, linear_.out), cudaMemcpyDeviceToDevice,
+      check(cudaMemcpyAsync(saved, out, pass.row_bytes(linear_.out), cudaMemcpyDeviceToDevice,
                             pass.stream),
             "a copy");
   }
@@ -60,22 +56,22 @@ class DeviceClassifierLoss : public DeviceLayer {
   explicit DeviceClassifierLoss(std::uint32_t classes) : classes_(classes) {}
 
   std::size_t width() const override { return 0; }
-  std::size_t saved(const Pass& pass) const override { return row_bytes(pass, classes_); }
+  std::size_t saved(const Pass& pass) const override { return pass.row_bytes(classes_); }
   std::size_t scratch(const Pass&) const override { return 0; }
   std::vector<PartId> parts() const override { return {}; }
   std::vector<Use> pieces() const override { return {}; }
 
   void forward(const Pass& pass, const void* in, void*, void* saved) const override {
-    check(cudaMemcpyAsync(saved, in, row_bytes(pass, classes_), cudaMemcpyDeviceToDevice,
-                          pass.stream),
-          "a copy");
+    check(
+        cudaMemcpyAsync(saved, in, pass.row_bytes(classes_), cudaMemcpyDeviceToDevice, pass.stream),
+        "a copy");
     cross_entropy(pass.stream, pass.type, pass.rows, classes_, classes_, saved, pass.targets,
                   pass.scale, pass.losses);
     sum_losses(pass.stream, pass.rows, pass.losses, pass.loss);
   }
   void backward(const Pass& pass, std::size_t, const void*, void* saved, const void*,
                 void* d_in) const override {
-    check(cudaMemcpyAsync(d_in, saved, row_bytes(pass, classes_), cudaMemcpyDeviceToDevice,
+    check(cudaMemcpyAsync(d_in, saved, pass.row_bytes(classes_), cudaMemcpyDeviceToDevice,
                           pass.stream),
           "a copy");
   }
@@ -86,7 +82,7 @@ class DeviceClassifierLoss : public DeviceLayer {
 
 }  // namespace
 
-DeviceLayers make_layers(const MlpSpec& spec, const Layout& layout) {
+DeviceLayers make_layers(const MlpSpec& spec, const Layout& layout, Device&) {
   DeviceLayers layers;
   const auto dense = static_cast<std::uint32_t>(spec.sizes.size() - 1);
   for (std::uint32_t i = 0; i < dense; ++i)

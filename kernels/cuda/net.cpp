@@ -1,6 +1,7 @@
 #include "kernels/cuda/net.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/check.h"
 
@@ -17,17 +18,20 @@ std::size_t tensor_named(const Layout& layout, const std::string& name) {
 // ---- Linear -----------------------------------------------------------------------------------
 
 DeviceLinear DeviceLinear::named(const Layout& layout, const std::string& name, std::uint32_t in,
-                                 std::uint32_t out) {
-  return {in, out, tensor_named(layout, name + ".weight"), tensor_named(layout, name + ".bias")};
+                                 std::uint32_t out, bool bias, Weights weights) {
+  DeviceLinear linear{in, out, tensor_named(layout, name + ".weight"), std::nullopt, weights};
+  if (bias) linear.bias = tensor_named(layout, name + ".bias");
+  return linear;
 }
 
 void DeviceLinear::forward(const Pass& pass, const void* x, void* y, const void* add,
                            Epilogue epilogue, void* aux) const {
   Product p{.m = pass.rows, .n = out, .k = in, .in = pass.type};
   p.a = x, p.lda = in;
-  p.b = pass.matrix(weight), p.ldb = out;
+  p.b = pass.matrix(weight), p.b_transposed = weights == Weights::kOutIn;
+  p.ldb = p.b_transposed ? in : out;
   p.out = pass.type, p.c = y, p.ldc = out;
-  p.bias = pass.vector(bias);
+  p.bias = bias ? pass.vector(*bias) : nullptr;
   p.add = add, p.ldadd = out;
   p.epilogue = epilogue, p.aux = aux;
   pass.products.multiply(pass.stream, p);
@@ -37,17 +41,22 @@ void DeviceLinear::backward_parameters(const Pass& pass, const void* x, const vo
   Product p{.m = in, .n = out, .k = pass.rows, .in = pass.type};  // dW = x^T dy
   p.a = x, p.lda = in, p.a_transposed = true;
   p.b = dy, p.ldb = out;
-  p.out = Type::kF32, p.c = pass.d_parameter(weight), p.ldc = out;
+  if (weights == Weights::kOutIn) std::swap(p.m, p.n), std::swap(p.a, p.b), std::swap(p.lda, p.ldb);
+  p.out = Type::kF32, p.c = pass.d_parameter(weight), p.ldc = p.n;
   pass.products.multiply(pass.stream, p);
-  column_sums(pass.stream, pass.type, {pass.rows, out}, dy, pass.d_parameter(bias), pass.partials);
+  if (bias)
+    column_sums(pass.stream, pass.type, {pass.rows, out}, dy, pass.d_parameter(*bias),
+                pass.partials);
 }
 
 void DeviceLinear::backward_input(const Pass& pass, const void* dy, void* dx, Epilogue epilogue,
-                                  void* aux) const {
+                                  void* aux, const void* add) const {
   Product p{.m = pass.rows, .n = in, .k = out, .in = pass.type};
   p.a = dy, p.lda = out;
-  p.b = pass.matrix(weight), p.ldb = out, p.b_transposed = true;
+  p.b = pass.matrix(weight), p.b_transposed = weights == Weights::kInOut;
+  p.ldb = p.b_transposed ? out : in;
   p.out = pass.type, p.c = dx, p.ldc = in;
+  p.add = add, p.ldadd = in;
   p.epilogue = epilogue, p.aux = aux;
   pass.products.multiply(pass.stream, p);
 }
@@ -58,23 +67,36 @@ DeviceNorm DeviceNorm::named(const Layout& layout, const std::string& name, std:
   return {width, tensor_named(layout, name + ".weight"), tensor_named(layout, name + ".bias")};
 }
 
-DeviceNorm::Statistics DeviceNorm::take(Carver& saved, std::uint32_t rows) {
+DeviceNorm DeviceNorm::rms(const Layout& layout, const std::string& name, std::uint32_t width,
+                           double epsilon) {
+  return {width, tensor_named(layout, name + ".weight"), std::nullopt, static_cast<float>(epsilon)};
+}
+
+DeviceNorm::Statistics DeviceNorm::take(Carver& saved, std::size_t rows) const {
   Statistics s;
-  s.mean = saved.take_array<float>(rows);
+  if (bias) s.mean = saved.take_array<float>(rows);
   s.rstd = saved.take_array<float>(rows);
   return s;
 }
 
-void DeviceNorm::forward(const Pass& pass, const void* x, void* y, const Statistics& s) const {
-  layer_norm(pass.stream, pass.type, {pass.rows, width}, x, pass.vector(gain), pass.vector(bias), y,
-             s.mean, s.rstd);
+void DeviceNorm::forward(const Pass& pass, const void* x, void* y, const Statistics& s,
+                         std::uint32_t heads) const {
+  const cuda::Rows shape{pass.rows * heads, width};
+  if (bias)
+    return layer_norm(pass.stream, pass.type, shape, x, pass.vector(gain), pass.vector(*bias), y,
+                      s.mean, s.rstd);
+  rms_norm(pass.stream, pass.type, shape, epsilon, x, pass.vector(gain), y, s.rstd);
 }
 
 void DeviceNorm::backward(const Pass& pass, const void* x, const Statistics& s, const void* dy,
-                          const void* add, void* dx) const {
-  layer_norm_backward(pass.stream, pass.type, {pass.rows, width}, x, pass.vector(gain), s.mean,
-                      s.rstd, dy, add, dx, pass.d_parameter(gain), pass.d_parameter(bias),
-                      pass.partials);
+                          const void* add, void* dx, std::uint32_t heads) const {
+  const cuda::Rows shape{pass.rows * heads, width};
+  if (bias)
+    return layer_norm_backward(pass.stream, pass.type, shape, x, pass.vector(gain), s.mean, s.rstd,
+                               dy, add, dx, pass.d_parameter(gain), pass.d_parameter(*bias),
+                               pass.partials);
+  rms_norm_backward(pass.stream, pass.type, shape, x, pass.vector(gain), s.rstd, dy, add, dx,
+                    pass.d_parameter(gain), pass.partials);
 }
 
 }  // namespace starling::kernels::cuda

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "kernels/cuda/layers.h"
 #include "kernels/cuda/token_order.h"
 #include "kernels/device/array.h"
+#include "kernels/layers/layer.h"
 
 namespace starling::kernels::cuda {
 
@@ -58,6 +60,10 @@ struct Pass {
     return std::uint64_t{layout.tensors()[tensor].first_block} * kBlock;
   }
   PartId part_of(std::size_t tensor) const { return layout.tensors()[tensor].first_part; }
+  // Returns the bytes of all rows of `width` activations.
+  std::size_t row_bytes(std::size_t width) const {
+    return std::size_t{rows} * width * bytes_of(type);
+  }
 };
 
 // A Carver cuts memory into pieces at 256-byte boundaries; base null: only counts.
@@ -112,41 +118,53 @@ class DeviceLayer {
 std::size_t tensor_named(const Layout& layout, const std::string& name);
 using DeviceLayers = std::vector<std::unique_ptr<DeviceLayer>>;
 // The kinds of models that a GPU computes, a line each; the host computes all others, and those of
-// which this returns none.
-DeviceLayers make_layers(const GptSpec& spec, const Layout& layout);
-DeviceLayers make_layers(const MlpSpec& spec, const Layout& layout);
+// which this returns none. Layers may keep memory of the device.
+DeviceLayers make_layers(const GptSpec& spec, const Layout& layout, Device& device);
+DeviceLayers make_layers(const LlamaSpec& spec, const Layout& layout, Device& device);
+DeviceLayers make_layers(const MlpSpec& spec, const Layout& layout, Device& device);
 
 // ---- Parts of several layers --------------------------------------------------------------------
 
-// DeviceLinear computes y = x W + b, W [in, out].
+// DeviceLinear computes y = x W + b.
 struct DeviceLinear {
   std::uint32_t in = 0, out = 0;
-  std::size_t weight = 0, bias = 0;  // tensors
+  std::size_t weight = 0;           // tensors
+  std::optional<std::size_t> bias;  // none: 0
+  Weights weights = Weights::kInOut;
 
   static DeviceLinear named(const Layout& layout, const std::string& name, std::uint32_t in,
-                            std::uint32_t out);
+                            std::uint32_t out, bool bias = true, Weights weights = Weights::kInOut);
   // y = epilogue(x W + b (+ add)).
   void forward(const Pass& pass, const void* x, void* y, const void* add = nullptr,
                Epilogue epilogue = Epilogue::kNone, void* aux = nullptr) const;
   void backward_parameters(const Pass& pass, const void* x, const void* dy) const;
-  // dx = epilogue(dy W^T).
+  // dx = epilogue(dy W^T (+ add)); add may be dx.
   void backward_input(const Pass& pass, const void* dy, void* dx,
-                      Epilogue epilogue = Epilogue::kNone, void* aux = nullptr) const;
+                      Epilogue epilogue = Epilogue::kNone, void* aux = nullptr,
+                      const void* add = nullptr) const;
 };
 
+// DeviceNorm is a LayerNorm, or an RMSNorm.
 struct DeviceNorm {
   std::uint32_t width = 0;
-  std::size_t gain = 0, bias = 0;  // tensors
+  std::size_t gain = 0;             // tensors
+  std::optional<std::size_t> bias;  // none: of RMSNorm
+  float epsilon = 0;                // of RMSNorm
 
-  struct Statistics {  // [rows] each
-    float *mean = nullptr, *rstd = nullptr;
+  struct Statistics {       // [rows] each
+    float* mean = nullptr;  // none of RMSNorm
+    float* rstd = nullptr;
   };
   static DeviceNorm named(const Layout& layout, const std::string& name, std::uint32_t width);
-  static Statistics take(Carver& saved, std::uint32_t rows);
-  void forward(const Pass& pass, const void* x, void* y, const Statistics& statistics) const;
-  // dx = gradient (+ add); writes the gradients of gain and bias.
+  static DeviceNorm rms(const Layout& layout, const std::string& name, std::uint32_t width,
+                        double epsilon);
+  Statistics take(Carver& saved, std::size_t rows) const;
+  // Each row of the pass has `heads` rows of `width` numbers.
+  void forward(const Pass& pass, const void* x, void* y, const Statistics& statistics,
+               std::uint32_t heads = 1) const;
+  // dx = gradient (+ add); writes the gradients of the norm's parameters. dx may be add, but not dy.
   void backward(const Pass& pass, const void* x, const Statistics& statistics, const void* dy,
-                const void* add, void* dx) const;
+                const void* add, void* dx, std::uint32_t heads = 1) const;
 };
 
 }  // namespace starling::kernels::cuda

@@ -1,5 +1,6 @@
-// These kernels compute LayerNorm. One or more warps hold rows of up to kHeldMax elements in
-// registers, and every byte is read and written once; wider rows are read again in each pass.
+// These kernels compute LayerNorm, and RMSNorm as that with means of 0: where `means` is null, and with it
+// `bias`. One or more warps hold rows of up to kHeldMax elements in registers, and every byte is read and
+// written once; wider rows are read again in each pass.
 
 #include <starling_shared.h>
 
@@ -10,7 +11,7 @@
 namespace starling::kernels::cuda {
 namespace {
 
-constexpr float kEpsilon = 1e-5f;
+constexpr float kLayerNormEpsilon = 1e-5f;
 // Returns how many elements of a row a lane holds: GPT-2's 768 are one warp's.
 // With more warps it holds fewer, as sums over warps need registers as well.
 constexpr std::uint32_t lane_elements(bool one_warp) {
@@ -68,14 +69,14 @@ __device__ float2 row_sums(float a, float b, std::uint32_t warps, float2* slots)
   return sums;
 }
 
-__device__ float inverse_deviation(float variance) {
-  return __fdiv_rn(1, __fsqrt_rn(variance + kEpsilon));
+__device__ float inverse_deviation(float variance, float epsilon) {
+  return __fdiv_rn(1, __fsqrt_rn(variance + epsilon));
 }
 
 // Each row has `warps` warps of a block.
 template <class T, bool kAligned, bool kOneWarp>
 __global__ void __launch_bounds__(kBlockWarps * 32, 2)
-    norm_held(Rows shape, std::uint32_t warps, const T* __restrict__ x,
+    norm_held(Rows shape, std::uint32_t warps, float epsilon, const T* __restrict__ x,
               const float* __restrict__ gain, const float* __restrict__ bias, T* __restrict__ y,
               float* __restrict__ means, float* __restrict__ rstds) {
   constexpr int n = kPack<T>, kPacks = Lane<T, kOneWarp>::kPacks;
@@ -91,13 +92,16 @@ __global__ void __launch_bounds__(kBlockWarps * 32, 2)
 #pragma unroll
   for (int i = 0; i < kPacks; ++i)
     packs[i] = load<kAligned>(x + begin + own.column(i), own.count(i));
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < kPacks; ++i)
-#pragma unroll
-    for (int j = 0; j < n; ++j) sum += packs[i][j];
   const auto width = static_cast<float>(shape.width);
-  const float mean = row_sum<kOneWarp>(sum, warps, slots[0]) / width;
+  float mean = 0;
+  if (means) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i)
+#pragma unroll
+      for (int j = 0; j < n; ++j) sum += packs[i][j];
+    mean = row_sum<kOneWarp>(sum, warps, slots[0]) / width;
+  }
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
@@ -108,15 +112,19 @@ __global__ void __launch_bounds__(kBlockWarps * 32, 2)
       if (has<kAligned>(count, j)) squares = __fmaf_rn(off, off, squares);
     }
   }
-  const float rstd = inverse_deviation(row_sum<kOneWarp>(squares, warps, slots[1]) / width);
-  if (threadIdx.x % 32 == 0 && own.warp == 0) means[row] = mean, rstds[row] = rstd;
+  const float rstd =
+      inverse_deviation(row_sum<kOneWarp>(squares, warps, slots[1]) / width, epsilon);
+  if (threadIdx.x % 32 == 0 && own.warp == 0) {
+    if (means) means[row] = mean;
+    rstds[row] = rstd;
+  }
 
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
     const std::uint32_t column = own.column(i), count = own.count(i);
     float g[n], b[n];
     load_floats<kAligned>(gain + column, count, g);
-    load_floats<kAligned>(bias + column, count, b);
+    load_floats<kAligned>(bias + column, bias ? count : 0, b);
     Pack<T> out;
 #pragma unroll
     for (int j = 0; j < n; ++j) out.put(j, __fmaf_rn((packs[i][j] - mean) * rstd, g[j], b[j]));
@@ -131,24 +139,31 @@ __device__ float block_sum(float value, float* slots) {
 
 template <class T>
 __global__ void __launch_bounds__(kWideThreads)
-    norm_wide(Rows shape, const T* __restrict__ x, const float* __restrict__ gain,
+    norm_wide(Rows shape, float epsilon, const T* __restrict__ x, const float* __restrict__ gain,
               const float* __restrict__ bias, T* __restrict__ y, float* __restrict__ means,
               float* __restrict__ rstds) {
   __shared__ float slots[2][kWideThreads / 32];
   const std::size_t begin = static_cast<std::size_t>(blockIdx.x) * shape.width;
   const auto width = static_cast<float>(shape.width);
-  float sum = 0, squares = 0;
-  for (std::uint32_t c = threadIdx.x; c < shape.width; c += kWideThreads)
-    sum += widen(x[begin + c]);
-  const float mean = block_sum(sum, slots[0]) / width;
+  float mean = 0, squares = 0;
+  if (means) {
+    float sum = 0;
+    for (std::uint32_t c = threadIdx.x; c < shape.width; c += kWideThreads)
+      sum += widen(x[begin + c]);
+    mean = block_sum(sum, slots[0]) / width;
+  }
   for (std::uint32_t c = threadIdx.x; c < shape.width; c += kWideThreads) {
     const float off = widen(x[begin + c]) - mean;
     squares = __fmaf_rn(off, off, squares);
   }
-  const float rstd = inverse_deviation(block_sum(squares, slots[1]) / width);
-  if (threadIdx.x == 0) means[blockIdx.x] = mean, rstds[blockIdx.x] = rstd;
+  const float rstd = inverse_deviation(block_sum(squares, slots[1]) / width, epsilon);
+  if (threadIdx.x == 0) {
+    if (means) means[blockIdx.x] = mean;
+    rstds[blockIdx.x] = rstd;
+  }
   for (std::uint32_t c = threadIdx.x; c < shape.width; c += kWideThreads)
-    narrow(__fmaf_rn((widen(x[begin + c]) - mean) * rstd, gain[c], bias[c]), y[begin + c]);
+    narrow(__fmaf_rn((widen(x[begin + c]) - mean) * rstd, gain[c], bias ? bias[c] : 0),
+           y[begin + c]);
 }
 
 // Returns dx of one element; sum and along: the row's means of d = dy gain and of d * normed x.
@@ -188,7 +203,7 @@ __global__ void __launch_bounds__(kBlockWarps * 32, 1)
       outer[i] = load<kAligned>(dy + begin + own.column(i), count);
       if (add) adds[i] = load<kAligned>(add + begin + own.column(i), count);
     }
-    const float mean = present ? means[row] : 0, rstd = present ? rstds[row] : 0;
+    const float mean = present && means ? means[row] : 0, rstd = present ? rstds[row] : 0;
     float sum = 0, along = 0;
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
@@ -205,7 +220,7 @@ __global__ void __launch_bounds__(kBlockWarps * 32, 1)
       }
     }
     const float2 sums = row_sums<kOneWarp>(sum, along, warps, slots[turn]);
-    sum = sums.x * scale;
+    sum = means ? sums.x * scale : 0;
     along = sums.y * scale;
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
@@ -253,14 +268,14 @@ __global__ void __launch_bounds__(kWideThreads)
   __shared__ float slots[2][kWideThreads / 32];
   const std::size_t begin = static_cast<std::size_t>(blockIdx.x) * shape.width;
   const float scale = 1 / static_cast<float>(shape.width);
-  const float mean = means[blockIdx.x], rstd = rstds[blockIdx.x];
+  const float mean = means ? means[blockIdx.x] : 0, rstd = rstds[blockIdx.x];
   float sum = 0, along = 0;
   for (std::uint32_t c = threadIdx.x; c < shape.width; c += kWideThreads) {
     const float d = widen(dy[begin + c]) * gain[c];
     sum += d;
     along = __fmaf_rn(d, (widen(x[begin + c]) - mean) * rstd, along);
   }
-  sum = block_sum(sum, slots[0]) * scale;
+  sum = means ? block_sum(sum, slots[0]) * scale : 0;
   along = block_sum(along, slots[1]) * scale;
   for (std::uint32_t c = threadIdx.x; c < shape.width; c += kWideThreads) {
     const float plus = add ? widen(add[begin + c]) : 0;
@@ -270,10 +285,8 @@ __global__ void __launch_bounds__(kWideThreads)
   }
 }
 
-}  // namespace
-
-void layer_norm(cudaStream_t stream, Type type, Rows shape, const void* x, const float* gain,
-                const float* bias, void* y, float* mean, float* rstd) {
+void norm(cudaStream_t stream, Type type, Rows shape, float epsilon, const void* x,
+          const float* gain, const float* bias, void* y, float* mean, float* rstd) {
   if (shape.rows == 0 || shape.width == 0) return;
   const std::uint32_t warps = warps_of_row(shape.width);
   const bool aligned = packs_fit(type, shape.width, {x, gain, bias, y});
@@ -281,20 +294,20 @@ void layer_norm(cudaStream_t stream, Type type, Rows shape, const void* x, const
     const T* const in = static_cast<const T*>(x);
     T* const out = static_cast<T*>(y);
     if (shape.width > kHeldMax)
-      launch(stream, shape.rows, kWideThreads, 0, norm_wide<T>, shape, in, gain, bias, out, mean,
-             rstd);
+      launch(stream, shape.rows, kWideThreads, 0, norm_wide<T>, shape, epsilon, in, gain, bias, out,
+             mean, rstd);
     else if (warps > 1)
-      launch(stream, shape.rows, warps * 32, 0, norm_held<T, kAligned, false>, shape, warps, in,
-             gain, bias, out, mean, rstd);
+      launch(stream, shape.rows, warps * 32, 0, norm_held<T, kAligned, false>, shape, warps,
+             epsilon, in, gain, bias, out, mean, rstd);
     else
       launch(stream, divide_up(shape.rows, kForwardRows), kForwardRows * 32, 0,
-             norm_held<T, kAligned, true>, shape, warps, in, gain, bias, out, mean, rstd);
+             norm_held<T, kAligned, true>, shape, warps, epsilon, in, gain, bias, out, mean, rstd);
   });
 }
 
-void layer_norm_backward(cudaStream_t stream, Type type, Rows shape, const void* x,
-                         const float* gain, const float* mean, const float* rstd, const void* dy,
-                         const void* add, void* dx, float* d_gain, float* d_bias, float* partials) {
+void norm_backward(cudaStream_t stream, Type type, Rows shape, const void* x, const float* gain,
+                   const float* mean, const float* rstd, const void* dy, const void* add, void* dx,
+                   float* d_gain, float* d_bias, float* partials) {
   if (shape.width == 0) return;
   const std::uint32_t warps = warps_of_row(shape.width);
   const bool aligned = packs_fit(type, shape.width, {x, gain, dy, add, dx});
@@ -318,6 +331,31 @@ void layer_norm_backward(cudaStream_t stream, Type type, Rows shape, const void*
         shape, warps, in, gain, mean, rstd, outer, plus, out, partials);
   });
   add_runs(stream, shape.width, partials, d_gain, d_bias);
+}
+
+}  // namespace
+
+void layer_norm(cudaStream_t stream, Type type, Rows shape, const void* x, const float* gain,
+                const float* bias, void* y, float* mean, float* rstd) {
+  norm(stream, type, shape, kLayerNormEpsilon, x, gain, bias, y, mean, rstd);
+}
+
+void layer_norm_backward(cudaStream_t stream, Type type, Rows shape, const void* x,
+                         const float* gain, const float* mean, const float* rstd, const void* dy,
+                         const void* add, void* dx, float* d_gain, float* d_bias, float* partials) {
+  norm_backward(stream, type, shape, x, gain, mean, rstd, dy, add, dx, d_gain, d_bias, partials);
+}
+
+void rms_norm(cudaStream_t stream, Type type, Rows shape, float epsilon, const void* x,
+              const float* gain, void* y, float* rstd) {
+  norm(stream, type, shape, epsilon, x, gain, /*bias=*/nullptr, y, /*mean=*/nullptr, rstd);
+}
+
+void rms_norm_backward(cudaStream_t stream, Type type, Rows shape, const void* x, const float* gain,
+                       const float* rstd, const void* dy, const void* add, void* dx, float* d_gain,
+                       float* partials) {
+  norm_backward(stream, type, shape, x, gain, /*mean=*/nullptr, rstd, dy, add, dx, d_gain,
+                /*d_bias=*/nullptr, partials);
 }
 
 }  // namespace starling::kernels::cuda

@@ -3,11 +3,21 @@
 
 #include "core/job/job.h"
 #include "kernels/layers/causal_heads.h"
-#include "kernels/layers/layer.h"
+#include "kernels/layers/language.h"
 
 namespace starling::kernels {
 
 inline constexpr double kGptDeviation = 0.02;  // of first weights
+
+inline Embedding::Shape embedding_shape(const GptSpec& spec) {
+  return {.vocabulary = spec.vocabulary,
+          .width = spec.width,
+          .tokens = "wte.weight",
+          .positions = "wpe.weight",
+          .context = spec.context,
+          .tied = true,
+          .deviation = kGptDeviation};
+}
 
 // x + c_proj(attention(c_attn(ln_1(x))))
 class AttentionBlock : public Layer {

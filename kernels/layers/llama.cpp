@@ -65,13 +65,18 @@ const Rotary::Angles& Rotary::angles_of(std::size_t position) const {
   return angles;
 }
 
+Rotary::Turn Rotary::at(std::size_t position) const {
+  const Angles& angles = angles_of(position);
+  const std::size_t first = position % kPositions * pairs_;
+  return {std::span(angles.cosines).subspan(first, pairs_),
+          std::span(angles.sines).subspan(first, pairs_)};
+}
+
 void Rotary::turn(const KernelTable& kernels, std::size_t position, std::size_t heads, bool back,
                   float* row) const {
-  const Angles& angles = angles_of(position);
-  const std::size_t at = position % kPositions * pairs_;
+  const Turn by = at(position);
   for (std::size_t h = 0; h < heads; ++h)
-    kernels.rotate(pairs_, angles.cosines.data() + at, angles.sines.data() + at, back,
-                   row + h * 2 * pairs_);
+    kernels.rotate(pairs_, by.cosines.data(), by.sines.data(), back, row + h * 2 * pairs_);
 }
 
 struct LlamaAttention::Saved {

@@ -4,22 +4,38 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/job/job.h"
 #include "kernels/cpu/table.h"
 #include "kernels/layers/causal_heads.h"
-#include "kernels/layers/layer.h"
+#include "kernels/layers/language.h"
 
 namespace starling::kernels {
 
 inline constexpr double kLlamaDeviation = 0.02;  // of first weights
+
+inline Embedding::Shape embedding_shape(const LlamaSpec& spec) {
+  return {.vocabulary = spec.vocabulary,
+          .width = spec.width,
+          .tokens = "embed_tokens.weight",
+          .positions = {},
+          .tied = spec.tied_embeddings,
+          .deviation = kLlamaDeviation};
+}
 
 // The angles of rotary positions, the same bits on every machine; made once they are asked for, as a context may be far
 // longer than any text. Threads: any.
 class Rotary {
  public:
   explicit Rotary(const LlamaSpec& spec);
+  std::size_t pairs() const { return pairs_; }
+  // Of a position, [pairs()] each.
+  struct Turn {
+    std::span<const float> cosines, sines;
+  };
+  Turn at(std::size_t position) const;
   // Turns the heads of a row at a position, which lie one after the other.
   void turn(const KernelTable& kernels, std::size_t position, std::size_t heads, bool back,
             float* row) const;

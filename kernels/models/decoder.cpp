@@ -9,6 +9,7 @@
 
 #include "core/base/check.h"
 #include "kernels/layers/causal_heads.h"
+#include "kernels/layers/gpt.h"
 #include "kernels/layers/llama.h"
 
 namespace starling::kernels {
@@ -108,7 +109,7 @@ Transformer describe(const GptSpec& spec, const Tensors& tensor) {
   Transformer made{.context = spec.context, .vocabulary = spec.vocabulary, .width = c};
   made.feed_forward = 4 * c;
   made.heads = {spec.context, spec.heads, spec.heads, c / spec.heads};
-  made.tokens = made.head = tensor("wte.weight");
+  made.tokens = made.head = tensor(embedding_shape(spec).tokens);
   made.positions = tensor("wpe.weight");
   const auto norm = [&](const std::string& name) {
     return NormWeights{tensor(name + ".weight"), tensor(name + ".bias")};
@@ -135,7 +136,7 @@ Transformer describe(const LlamaSpec& spec, const Tensors& tensor) {
   Transformer made{.context = spec.context, .vocabulary = spec.vocabulary, .width = c};
   made.feed_forward = f;
   made.heads = {spec.context, spec.heads, spec.key_value_heads, spec.head_width, spec.window};
-  made.tokens = tensor("embed_tokens.weight");
+  made.tokens = tensor(embedding_shape(spec).tokens);
   made.head = spec.tied_embeddings ? made.tokens : tensor("lm_head.weight");
   made.rotary = std::make_unique<const Rotary>(spec);
   const auto norm = [&](const std::string& name) {

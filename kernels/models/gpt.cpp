@@ -28,14 +28,7 @@ MadeModel make(const GptSpec& spec, const KernelTable& kernels, bool recompute) 
   STARLING_TRY(check_spec(spec));
   Parameters parameters(spec.lora);
   std::vector<std::unique_ptr<Layer>> layers;
-  auto embedding = std::make_unique<Embedding>(Embedding::Shape{.vocabulary = spec.vocabulary,
-                                                                .width = spec.width,
-                                                                .tokens = "wte.weight",
-                                                                .positions = "wpe.weight",
-                                                                .context = spec.context,
-                                                                .tied = true,
-                                                                .deviation = kGptDeviation},
-                                               parameters);
+  auto embedding = std::make_unique<Embedding>(embedding_shape(spec), parameters);
   const std::size_t wte = embedding->tokens_tensor();
   layers.push_back(std::move(embedding));
   for (std::uint32_t i = 0; i < spec.layers; ++i) {

@@ -39,13 +39,7 @@ MadeModel make(const LlamaSpec& spec, const KernelTable& kernels, bool recompute
   STARLING_TRY(check_spec(spec));
   Parameters parameters(spec.lora);
   std::vector<std::unique_ptr<Layer>> layers;
-  auto embedding = std::make_unique<Embedding>(Embedding::Shape{.vocabulary = spec.vocabulary,
-                                                                .width = spec.width,
-                                                                .tokens = "embed_tokens.weight",
-                                                                .positions = {},
-                                                                .tied = spec.tied_embeddings,
-                                                                .deviation = kLlamaDeviation},
-                                               parameters);
+  auto embedding = std::make_unique<Embedding>(embedding_shape(spec), parameters);
   std::size_t table = embedding->tokens_tensor();
   layers.push_back(std::move(embedding));
   const auto rotary = std::make_shared<const Rotary>(spec);

@@ -151,7 +151,7 @@ TEST_CASE("token files: each file of padded documents begins a sequence") {
   const std::string path = folder.path() + "/tokens-000001.bin";
   Bytes file = bytes_of_file(path);
   CHECK(parse_token_file(file, path).value().size() == 8);
-  file.resize(file.size() - 4);
+  file.erase(file.end() - 4, file.end());
   file[8] = 7;
   CHECK(has(parse_token_file(file, path).error().text(),
             "has 7 tokens, expected whole sequences of 4"));

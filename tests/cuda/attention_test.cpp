@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cpu/table.h"
@@ -25,22 +26,40 @@ class Run {
         shape(s),
         rows(std::size_t{s.sequences} * s.positions),
         width(std::size_t{s.heads} * s.head_width),
+        key_width(width / s.group),
+        columns(width + 2 * key_width),
         random_(seed),
-        qkv(input(3 * width, offset, spread)),
+        qkv(input(columns, offset, spread)),
         d_out(input(width, offset, 1)),
         out(DeviceMatrix::empty(of, {rows, width, width, offset})),
-        d_qkv(DeviceMatrix::empty(of, {rows, 3 * width, 3 * width, offset})),
+        d_qkv(DeviceMatrix::empty(of, {rows, columns, columns, offset})),
         log_sums(rows * s.heads),
         dots(rows * s.heads) {}
 
-  void forward() const { attention(nullptr, type, shape, qkv.data(), out.data(), log_sums.data()); }
-  void backward() const {
-    attention_backward(nullptr, type, shape, qkv.data(), out.data(), log_sums.data(), d_out.data(),
-                       d_qkv.data(), dots.data());
+  void forward() const {
+    attention(nullptr, type, shape, heads_of<const void>(qkv.data()), out.data(), log_sums.data());
   }
-  // Of queries (0), keys (1) or values (2), in a row of qkv.
+  void backward() const {
+    attention_backward(nullptr, type, shape, heads_of<const void>(qkv.data()), out.data(),
+                       log_sums.data(), d_out.data(), heads_of<void>(d_qkv.data()), dots.data());
+  }
+  // Rows of queries, keys and values lie one behind the other.
+  template <class Void>
+  HeadRows<Void> heads_of(Void* at) const {
+    using Byte = std::conditional_t<std::is_const_v<Void>, const std::byte, std::byte>;
+    const auto from = [&](std::size_t column) {
+      return static_cast<Byte*>(at) + column * bytes_of(type);
+    };
+    return {at, from(width), from(width + key_width), columns, columns};
+  }
+  // Of queries (0), keys (1) or values (2) of a head of queries, in a row of qkv.
   std::size_t column(std::size_t which, std::size_t head, std::size_t d) const {
-    return which * width + head * shape.head_width + d;
+    if (which == 0) return head * shape.head_width + d;
+    return width + (which - 1) * key_width + head / shape.group * shape.head_width + d;
+  }
+  // The first row that a row sees.
+  std::size_t first_seen(std::size_t row) const {
+    return shape.window != 0 && row >= shape.window ? row + 1 - shape.window : 0;
   }
   std::size_t statistic(std::size_t sequence, std::size_t head, std::size_t position) const {
     return (sequence * shape.heads + head) * shape.positions + position;
@@ -48,19 +67,20 @@ class Run {
   std::string text() const {
     return text_of(type) + std::string(" sequences ") + std::to_string(shape.sequences) +
            " positions " + std::to_string(shape.positions) + " heads " +
-           std::to_string(shape.heads) + " width " + std::to_string(shape.head_width);
+           std::to_string(shape.heads) + " width " + std::to_string(shape.head_width) + " group " +
+           std::to_string(shape.group) + " window " + std::to_string(shape.window);
   }
 
   const Type type;
   const AttentionShape shape;
-  const std::size_t rows, width;
+  const std::size_t rows, width, key_width, columns;  // columns: of qkv
 
  private:
-  DeviceMatrix input(std::size_t columns, std::size_t offset, double spread) {
+  DeviceMatrix input(std::size_t wide, std::size_t offset, double spread) {
     std::normal_distribution<double> draw(0, spread);
-    Doubles values(rows * columns);
+    Doubles values(rows * wide);
     for (double& value : values) value = draw(random_);
-    return DeviceMatrix(type, {rows, columns, columns, offset}, values);
+    return DeviceMatrix(type, {rows, wide, wide, offset}, values);
   }
   std::mt19937 random_;
 
@@ -74,6 +94,11 @@ void note(double got, double wanted, double bound, double& worst) {
   const double share = std::abs(got - wanted) / (bound + 1e-30);
   worst = std::max(worst, std::isnan(share) ? 1e30 : share);
 }
+
+// A gradient of qkv in double, [rows, columns], and how far another may be from it.
+struct Gradient {
+  Doubles wanted, bound;
+};
 
 // One head of one sequence in double, by the formulae.
 class Head {
@@ -97,9 +122,10 @@ class Head {
   void compare_forward(const Doubles& out, const std::vector<float>& log_sums,
                        double& worst) const {
     for (std::size_t i = 0; i < t_; ++i) {
-      Doubles scores(i + 1);
+      const std::size_t first = run_.first_seen(i);
+      Doubles scores(i + 1, -INFINITY);
       double magnitude = 0;
-      for (std::size_t j = 0; j <= i; ++j) scores[j] = score(i, j, magnitude);
+      for (std::size_t j = first; j <= i; ++j) scores[j] = score(i, j, magnitude);
       const double top = *std::max_element(scores.begin(), scores.end());
       double sum = 0;
       for (const double s : scores) sum += std::exp(s - top);
@@ -109,7 +135,7 @@ class Head {
            error + 0x1p-22 * std::abs(log_sum), worst);
       for (std::size_t d = 0; d < d_; ++d) {
         double wanted = 0, sizes = 0, values = 0;
-        for (std::size_t j = 0; j <= i; ++j) {
+        for (std::size_t j = first; j <= i; ++j) {
           wanted += std::exp(scores[j] - log_sum) * qkv(2, j, d);
           sizes += std::exp(scores[j] - log_sum) * std::abs(qkv(2, j, d));
           values += std::abs(qkv(2, j, d));
@@ -122,16 +148,18 @@ class Head {
     }
   }
 
-  // Takes out and log_sums as they were computed, so that only the backward pass is compared.
-  void compare_backward(const Doubles& out, const std::vector<float>& log_sums,
-                        const Doubles& d_qkv, double& worst) const {
-    Doubles wanted(3 * t_ * d_), bound(3 * t_ * d_);
+  // Takes out and log_sums as they were computed, so that only the backward pass is compared. Heads that share
+  // keys and values add to the same.
+  void add_backward(const Doubles& out, const std::vector<float>& log_sums,
+                    Gradient& gradient) const {
     const auto add = [&](std::size_t which, std::size_t i, std::size_t d, double value,
                          double error) {
-      wanted[(which * t_ + i) * d_ + d] += value;
-      bound[(which * t_ + i) * d_ + d] += error;
+      const std::size_t at = row(i) * run_.columns + run_.column(which, head_, d);
+      gradient.wanted[at] += value;
+      gradient.bound[at] += error;
     };
-    const double sums = static_cast<double>(t_ + 4) * 0x1p-24 + rounding(run_.type);
+    const double sums =
+        static_cast<double>(t_ * run_.shape.group + 4) * 0x1p-24 + rounding(run_.type);
     for (std::size_t i = 0; i < t_; ++i) {
       double dot = 0, dot_size = 0;
       for (std::size_t d = 0; d < d_; ++d) {
@@ -139,7 +167,7 @@ class Head {
         dot_size += std::abs(out[row(i) * run_.width + head_ * d_ + d] * d_out(i, d));
       }
       const double log_sum = log_sums[run_.statistic(sequence_, head_, i)];
-      for (std::size_t j = 0; j <= i; ++j) {
+      for (std::size_t j = run_.first_seen(i); j <= i; ++j) {
         double magnitude = 0, d_weight = 0, size = dot_size;
         const double weight = std::exp(score(i, j, magnitude) - log_sum);
         for (std::size_t d = 0; d < d_; ++d) {
@@ -160,14 +188,6 @@ class Head {
         }
       }
     }
-    for (std::size_t which = 0; which < 3; ++which)
-      for (std::size_t i = 0; i < t_; ++i)
-        for (std::size_t d = 0; d < d_; ++d) {
-          const std::size_t at = (which * t_ + i) * d_ + d;
-          note(d_qkv[row(i) * 3 * run_.width + run_.column(which, head_, d)], wanted[at],
-               bound[at] + rounding(run_.type) * std::abs(wanted[at]) + underflow(run_.type),
-               worst);
-        }
   }
 
  private:
@@ -197,12 +217,18 @@ void check_attention(const Run& run) {
   const Doubles out = run.out.read(), d_qkv = run.d_qkv.read();
   const std::vector<float> log_sums = run.log_sums.host();
   double worst_forward = 0, worst_backward = 0;
+  Gradient gradient{Doubles(d_qkv.size()), Doubles(d_qkv.size())};
   for (std::size_t s = 0; s < run.shape.sequences; ++s)
     for (std::size_t h = 0; h < run.shape.heads; ++h) {
       const Head head(run, s, h);
       head.compare_forward(out, log_sums, worst_forward);
-      head.compare_backward(out, log_sums, d_qkv, worst_backward);
+      head.add_backward(out, log_sums, gradient);
     }
+  for (std::size_t i = 0; i < d_qkv.size(); ++i)
+    note(
+        d_qkv[i], gradient.wanted[i],
+        gradient.bound[i] + rounding(run.type) * std::abs(gradient.wanted[i]) + underflow(run.type),
+        worst_backward);
   CHECK(worst_forward <= 1);
   CHECK(worst_backward <= 1);
 }
@@ -222,6 +248,34 @@ TEST_CASE("attention over several tiles of keys and queries") {
   for (const Type type : kTypes) check_attention({type, {1, 300, 1, 64}});
 }
 
+// Goal: heads that share keys and values, and rows that see a window alone. Method: windows of less than a tile, of
+// whole tiles and beside their borders, of one row, and as long as all rows; plain loops as above.
+TEST_CASE("attention of shared keys and of windows is that of plain loops") {
+  unsigned seed = 100;
+  for (const Type type : kTypes)
+    for (const AttentionShape shape :
+         {AttentionShape{2, 65, 4, 16, 2}, AttentionShape{1, 130, 3, 64, 3},
+          AttentionShape{1, 70, 4, 80, 4}, AttentionShape{1, 150, 1, 64, 1, 1},
+          AttentionShape{1, 300, 1, 16, 1, 64}, AttentionShape{1, 200, 2, 64, 2, 65},
+          AttentionShape{2, 140, 4, 24, 2, 33}, AttentionShape{1, 40, 2, 128, 2, 40},
+          AttentionShape{1, 170, 1, 128, 1, 100}, AttentionShape{1, 40, 2, 8, 1, 1000}}) {
+      ++seed;
+      check_attention({type, shape, seed % 2, 1, seed});
+    }
+}
+
+TEST_CASE("attention with a window of all rows has the bits of one without") {
+  for (const Type type : kTypes) {
+    const Run without(type, {1, 140, 2, 64, 2}), with(type, {1, 140, 2, 64, 2, 140});
+    for (const Run* const run : {&without, &with}) {
+      run->forward();
+      run->backward();
+    }
+    CHECK(without.out.bits() == with.out.bits());
+    CHECK(without.d_qkv.bits() == with.d_qkv.bits());
+  }
+}
+
 // Scores up to several hundred: exponentials would overflow or vanish but for the running maximum.
 TEST_CASE("attention with large scores") {
   for (const Type type : kTypes) check_attention({type, {1, 70, 2, 16}, 0, /*spread=*/10});
@@ -229,10 +283,11 @@ TEST_CASE("attention with large scores") {
 
 TEST_CASE("attention has the same bits in every order of threads") {
   for (const Type type : kTypes)
-    for (const std::uint32_t width : {64u, 80u}) {
+    for (const AttentionShape shape :
+         {AttentionShape{2, 150, 1, 64}, AttentionShape{1, 150, 2, 80, 2, 70}}) {
       std::vector<std::uint32_t> first;
       in_every_order([&] {
-        const Run run(type, {2, 150, 1, width});
+        const Run run(type, shape);
         run.forward();
         run.backward();
         std::vector<std::uint32_t> bits = run.out.bits();
@@ -266,18 +321,18 @@ TEST_CASE("attention of a sequence has the same bits with others beside it") {
     shape.sequences = 1;
     const Run one(type, shape);
     const auto last = [&](const DeviceMatrix& of, std::size_t columns) {
-      return static_cast<const std::byte*>(of.data()) + 80 * columns * bytes_of(type);
+      return static_cast<const void*>(static_cast<const std::byte*>(of.data()) +
+                                      80 * columns * bytes_of(type));
     };
-    attention(nullptr, type, shape, last(all.qkv, 3 * all.width), one.out.data(),
-              one.log_sums.data());
-    attention_backward(nullptr, type, shape, last(all.qkv, 3 * all.width), one.out.data(),
-                       one.log_sums.data(), last(all.d_out, all.width), one.d_qkv.data(),
-                       one.dots.data());
+    const HeadRows<const void> qkv = one.heads_of(last(all.qkv, all.columns));
+    attention(nullptr, type, shape, qkv, one.out.data(), one.log_sums.data());
+    attention_backward(nullptr, type, shape, qkv, one.out.data(), one.log_sums.data(),
+                       last(all.d_out, all.width), one.heads_of(one.d_qkv.data()), one.dots.data());
     const auto tail = [](const std::vector<std::uint32_t>& of, std::size_t n) {
       return std::vector<std::uint32_t>(of.end() - static_cast<std::ptrdiff_t>(n), of.end());
     };
     CHECK(one.out.bits() == tail(all.out.bits(), 40 * all.width));
-    CHECK(one.d_qkv.bits() == tail(all.d_qkv.bits(), 40 * 3 * all.width));
+    CHECK(one.d_qkv.bits() == tail(all.d_qkv.bits(), 40 * all.columns));
   }
 }
 
@@ -288,7 +343,7 @@ TEST_CASE("the gradient of attention is that of central differences") {
   run.forward();
   run.backward();
   const Doubles gradient = run.d_qkv.read();
-  const std::size_t t = 6, heads = 2, width = 4, columns = 3 * run.width;
+  const std::size_t t = 6, heads = 2, width = 4, columns = run.columns;
   Doubles qkv(t * columns);
   for (std::size_t i = 0; i < t; ++i)
     for (std::size_t c = 0; c < columns; ++c) qkv[i * columns + c] = run.qkv(i, c);

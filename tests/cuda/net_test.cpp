@@ -22,16 +22,39 @@ namespace {
 
 const GptSpec kGpt{.layers = 2, .heads = 3, .width = 24, .context = 11, .vocabulary = 37};
 const MlpSpec kMlp{{13, 19, 7, 5}};
+// Heads that share keys, a head of its own for the loss, slowed turns, a width of heads that is not the model's.
+const LlamaSpec kLlama{.layers = 2,
+                       .heads = 4,
+                       .key_value_heads = 2,
+                       .head_width = 6,
+                       .width = 20,
+                       .feed_forward = 28,
+                       .context = 11,
+                       .vocabulary = 37,
+                       .rope_scaling = RopeScaling::kLinear,
+                       .rope_factor = 2};
+
+LlamaSpec with(void (*change)(LlamaSpec&)) {
+  LlamaSpec spec = kLlama;
+  change(spec);
+  return spec;
+}
+// Those whose blocks have more: Mistral's window, Qwen2's biases, Qwen3's norms.
+const LlamaSpec kMistral = with([](LlamaSpec& s) { s.window = 4; });
+const LlamaSpec kQwen2 =
+    with([](LlamaSpec& s) { s.query_key_value_bias = s.tied_embeddings = true; });
+const LlamaSpec kQwen3 = with([](LlamaSpec& s) { s.query_key_norm = true; });
 
 Batch batch_of(const ModelSpec& spec, std::uint32_t sequences, unsigned seed = 1) {
   std::mt19937 random(seed);
   Batch b;
   b.sequences = sequences;
   const auto below = [&](std::uint32_t n) { return static_cast<std::int32_t>(random() % n); };
-  if (const auto* gpt = std::get_if<GptSpec>(&spec)) {
-    for (std::uint32_t i = 0; i < sequences * gpt->context; ++i) {
-      b.tokens.push_back(below(gpt->vocabulary));
-      b.targets.push_back(below(gpt->vocabulary));
+  if (const ModelInput input = *input_of(spec); input.features == 0) {
+    const auto vocabulary = static_cast<std::uint32_t>(input.vocabulary);
+    for (std::size_t i = 0; i < sequences * input.positions; ++i) {
+      b.tokens.push_back(below(vocabulary));
+      b.targets.push_back(below(vocabulary));
     }
     return b;
   }
@@ -163,7 +186,8 @@ bool same_bits(const FirstGradient& a, const FirstGradient& b) {
 }  // namespace
 
 TEST_CASE("net: in fp32 the device's gradient is the reference's to rounding") {
-  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp)}) {
+  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp), ModelSpec(kLlama),
+                                ModelSpec(kMistral), ModelSpec(kQwen2), ModelSpec(kQwen3)}) {
     const Rig rig(spec);
     for (const std::uint32_t sequences : {1u, 3u}) {
       const Batch batch = batch_of(spec, sequences);
@@ -191,7 +215,8 @@ TEST_CASE("net: only the targets that are there count, as on the host") {
 // Activations have 8 bits; the sums of this small network keep the error of a tensor within a few of
 // them.
 TEST_CASE("net: in bf16 the device's gradient is near the reference's") {
-  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp)}) {
+  for (const ModelSpec& spec :
+       {ModelSpec(kGpt), ModelSpec(kMlp), ModelSpec(kMistral), ModelSpec(kQwen3)}) {
     const Rig rig(spec, Precision::kBf16);
     const Batch batch = batch_of(spec, 4);
     const FirstGradient got = rig.on_device(batch), want = rig.on_host(batch);
@@ -202,7 +227,7 @@ TEST_CASE("net: in bf16 the device's gradient is near the reference's") {
 
 // Activations have 11 bits, three more than those of bf16: an eighth of their error.
 TEST_CASE("net: in fp16 the device's gradient is near the reference's with any scale") {
-  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp)}) {
+  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp), ModelSpec(kQwen2)}) {
     Rig rig(spec, Precision::kFp16);
     const Batch batch = batch_of(spec, 4);
     const FirstGradient want = rig.on_host(batch);
@@ -296,16 +321,17 @@ TEST_CASE("net: an activation that fp16 cannot hold gives a loss that is not fin
 }
 
 TEST_CASE("net: the order in which threads and blocks run changes no bit") {
-  for (const Precision precision : kPrecisions) {
-    const Rig rig(kGpt, precision);
-    const Batch batch = batch_of(kGpt, 2);
-    const FirstGradient first = rig.on_device(batch);
-    in_every_order([&] { CHECK(same_bits(rig.on_device(batch), first)); });
-  }
+  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMistral), ModelSpec(kQwen3)})
+    for (const Precision precision : kPrecisions) {
+      const Rig rig(spec, precision);
+      const Batch batch = batch_of(spec, 2);
+      const FirstGradient first = rig.on_device(batch);
+      in_every_order([&] { CHECK(same_bits(rig.on_device(batch), first)); });
+    }
 }
 
 TEST_CASE("net: what the backward pass computes again has the same bits") {
-  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp)})
+  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp), ModelSpec(kQwen3)})
     for (const Precision precision : kPrecisions) {
       const Batch batch = batch_of(spec, 2);
       const FirstGradient kept = Rig(spec, precision).on_device(batch);
@@ -361,7 +387,7 @@ TEST_CASE("net: every product has whole packs, also those of an odd vocabulary")
   std::vector<Product> asked;
   NetMaker maker({model, rig.layout, Precision::kBf16, /*recompute=*/false, /*sequences=*/2},
                  device, std::make_unique<Asked>(asked), spec.input(),
-                 make_layers(spec, rig.layout));
+                 make_layers(spec, rig.layout, device));
   Array<float> parameters(device, rig.layout.elements());
   parameters.copy_in(maker.queue(), 0, rig.parameters);
   PassHooks hooks;
@@ -399,10 +425,15 @@ TEST_CASE(
 
 TEST_CASE("net: models that the device does not have are the host's to compute") {
   const auto device = Gpu::open({}).value();
-  const auto model = make_model(SyntheticSpec{.parameters = 5000}, "auto").value();
-  const Layout layout(model->tensors());
-  const ModelSpec spec = SyntheticSpec{.parameters = 5000};
-  CHECK(device->make_maker({spec, layout, Precision::kFp32, false, 1}) == nullptr);
+  const LlamaSpec wide = with([](LlamaSpec& s) { s.head_width = 130; });
+  const LlamaSpec adapted =
+      with([](LlamaSpec& s) { s.lora = {.rank = 2, .alpha = 4, .targets = {"q_proj"}}; });
+  for (const ModelSpec& spec :
+       {ModelSpec(SyntheticSpec{.parameters = 5000}), ModelSpec(wide), ModelSpec(adapted)}) {
+    const auto model = make_model(spec, "auto").value();
+    const Layout layout(model->tensors());
+    CHECK(device->make_maker({spec, layout, Precision::kFp32, false, 1}) == nullptr);
+  }
 }
 
 }  // namespace starling::kernels::cuda

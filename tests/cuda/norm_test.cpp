@@ -122,5 +122,40 @@ TEST_CASE("layer norm's gradient: the reference's numbers of many rows" *
     if (is_large(shape)) check_gradient(shape);
 }
 
+// Goal: RMSNorm and its gradient are the reference's. Method: rows of every kind of kernel, with something added in
+// place; heads of 64 and 128 numbers. Tolerance as above.
+TEST_CASE("rms norm: the reference's numbers at any width, and its gradient") {
+  for (const Rows shape : {Rows{1, 1}, Rows{5, 31}, Rows{40, 64}, Rows{300, 128}, Rows{17, 769},
+                           Rows{3, 6145}, Rows{0, 64}})
+    for (const Type type : kTypes) {
+      CAPTURE(shape.rows);
+      CAPTURE(shape.width);
+      const float epsilon = 1e-3f;
+      const std::size_t n = std::size_t{shape.rows} * shape.width, width = shape.width;
+      const Floats x = kept(type, normal(n, 1, 1.5f, 0.5f)), dy = kept(type, normal(n, 2));
+      const Floats add = kept(type, normal(n, 3)), gain = normal(width, 4, 0.2f, 1);
+      Floats y(n), rstd(shape.rows), dx(n), d_gain(width);
+      reference_kernels().rms_norm({shape.rows, width}, epsilon, x.data(), gain.data(), y.data(),
+                                   rstd.data());
+      reference_kernels().rms_norm_backward({shape.rows, width}, x.data(), gain.data(), rstd.data(),
+                                            dy.data(), add.data(), dx.data(), d_gain.data());
+      const auto outputs = outputs_of([&](Calls& calls) {
+        void* const to = calls.out(type, n);
+        float* const got_rstd = calls.out<float>(shape.rows);
+        void* const got_dx = calls.in_out(type, add);
+        float* const got_gain = calls.out<float>(width);
+        rms_norm(calls.stream, type, shape, epsilon, calls.in(type, x), calls.in(gain), to,
+                 got_rstd);
+        rms_norm_backward(calls.stream, type, shape, calls.in(type, x), calls.in(gain),
+                          calls.in(rstd), calls.in(type, dy), got_dx, got_dx, got_gain,
+                          calls.scratch(2 * partial_floats(width)));
+      });
+      CHECK(off(outputs[0].as(type), y, Tolerance{4e-6, 2e-6}.of(type)) <= 1);
+      CHECK(off(outputs[1].as<float>(), rstd, {0, 2e-6}) <= 1);
+      CHECK(off(outputs[2].as(type), dx, Tolerance{4e-6, 2e-6}.of(type)) <= 1);
+      CHECK(off(outputs[3].as<float>(), d_gain, {2e-7 * shape.rows + 1e-6, 1e-6}) <= 1);
+    }
+}
+
 }  // namespace
 }  // namespace starling::kernels::cuda

@@ -33,6 +33,27 @@ def a_kill_a_join_a_leave_and_checkpoints_change_no_bit(place):
     require(run.events("checkpoint"), "no checkpoint was written")
 
 
+def a_llama_is_trained_on_gpus_by_any_group(place):
+    """Heads that share keys, a window, norms of queries and keys; a kill, a join and a leave."""
+    def llama(**more):
+        path = place.job(**LONGER | more)
+        with open(path) as file:
+            text = file.read()
+        with open(path, "w") as file:
+            file.write(text.replace('kind = "gpt"', 'kind = "llama"\nkey_value_heads = 1\nwindow = 5\n'
+                                    'query_key_norm = true\nfeed_forward = 24'))
+        return path
+    quiet = place.quiet(llama())
+    require(quiet.losses()[-1][1] < quiet.losses()[0][1], "the loss does not fall")
+    run = place.run(llama(), "--workers", 3)
+    kill_join_and_leave(run, 2, "--save", "none")
+    same(run, quiet)
+    # A processor's bits are others: it was the GPU's kernels that computed.
+    processor = place.quiet(llama(isa=ISA))
+    require(abs(processor.losses()[0][1] - quiet.losses()[0][1]) < 0.02, "another loss than a processor's")
+    require(processor.digest() != quiet.digest(), "the digest of a processor")
+
+
 def a_scale_that_is_too_large_is_halved_until_steps_count_in_any_group(place):
     job = LONGER | dict(precision="fp16", more="loss_scale = 16777216")
     quiet = place.quiet(place.job(**job))
@@ -89,5 +110,6 @@ main(any_number_of_workers_and_threads_gives_the_same_bits, a_kill_a_join_a_leav
      a_gpu_that_fails_costs_a_life_and_no_bit,
      a_group_of_others_refuses_it,
      long=(a_scale_that_is_too_large_is_halved_until_steps_count_in_any_group,
+           a_llama_is_trained_on_gpus_by_any_group,
            moments_in_the_hosts_memory_and_recomputing_change_no_bit,
            the_fixtures_hold))
