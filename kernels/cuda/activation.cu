@@ -91,6 +91,25 @@ __global__ void __launch_bounds__(kThreads)
                                    y + at);
 }
 
+template <class T, bool kAligned>
+__device__ void multiply_pack(std::uint32_t count, float by, T* x) {
+  const Pack<T> from = load<kAligned>(x, count);
+  Pack<T> to;
+#pragma unroll
+  for (int i = 0; i < kPack<T>; ++i) to.put(i, by * from[i]);
+  store<kAligned>(to, x, count);
+}
+
+template <class T, bool kAligned>
+__global__ void __launch_bounds__(kThreads) multiply_each(std::size_t n, float by, T* x) {
+  constexpr std::size_t kCount = kPack<T>;
+  const std::size_t at = (static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x) * kCount;
+  if (at >= n) return;
+  const auto count = static_cast<std::uint32_t>(min(kCount, n - at));
+  count == kCount ? multiply_pack<T, kAligned>(count, by, x + at)
+                  : multiply_pack<T, false>(count, by, x + at);
+}
+
 }  // namespace
 
 void swiglu(cudaStream_t stream, Type type, std::size_t n, const void* gate, const void* up,
@@ -107,6 +126,14 @@ void swiglu_backward(cudaStream_t stream, Type type, std::size_t n, const void* 
                static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<const T*>(dy),
                static_cast<T*>(d_gate), static_cast<T*>(d_up), static_cast<T*>(y));
       });
+}
+
+void multiply_by(cudaStream_t stream, Type type, std::size_t n, float by, void* x) {
+  if (n == 0 || by == 1) return;
+  with_packs(type, packs_fit(type, 16, {x}), [&]<class T, bool kAligned>() {
+    launch(stream, blocks_of<T>(n), kThreads, 0, multiply_each<T, kAligned>, n, by,
+           static_cast<T*>(x));
+  });
 }
 
 void relu_backward(cudaStream_t stream, Type type, std::size_t n, const void* y, const void* dy,

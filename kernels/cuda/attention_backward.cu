@@ -78,27 +78,28 @@ __global__ void __launch_bounds__(F::kThreads, 2) backward_keys(AttentionWork w)
   using T = typename F::Element;
   STARLING_DYNAMIC_SHARED(T, shared);
   __shared__ float statistics[2][2][F::kColumns];  // of a tile: log_sums to base 2, dots
+  __shared__ unsigned head;                        // of the group; a register would be one too many
   const TilePairs<F, 2> pairs{shared, w.shape.head_width};
   const unsigned lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * 16 * F::kM;
   const unsigned begin = blockIdx.x * F::kRows, positions = w.shape.positions;
   const unsigned queries = min(positions, begin + F::kRows - 1 + w.shape.window);
-  const unsigned first_head = blockIdx.y * w.shape.group;
   const float c = w.scale * kLog2E;
 
   float d_keys[F::kM][F::kAcross][4] = {}, d_values[F::kM][F::kAcross][4] = {};
   {
-    const HeadPlace place = place_of(w.shape, first_head);
+    const HeadPlace place = place_of(w.shape, blockIdx.y * w.shape.group);
     pairs.load_fixed(0, keys_of<T>(w, place, begin));
     pairs.load_fixed(1, values_of<T>(w, place, begin));
   }
-  for (unsigned head = first_head; head < first_head + w.shape.group; ++head) {
-    if (head != first_head) __syncthreads();  // the last tiles of the head before are still read
+  if (threadIdx.x == 0) head = 0;
+  __syncthreads();
+  while (head < w.shape.group) {
     pairs.walk(
         begin / F::kColumns, (queries + F::kColumns - 1) / F::kColumns,
         [&](unsigned tile) {
           const unsigned query = tile * F::kColumns;
           // Made anew for each tile, as registers are few.
-          const HeadPlace place = place_of(w.shape, head);
+          const HeadPlace place = place_of(w.shape, blockIdx.y * w.shape.group + head);
           pairs.load(tile, queries_of<T>(w, place, query), d_out_of<T>(w, place, query));
           for (unsigned i = threadIdx.x; i < F::kColumns; i += F::kThreads) {
             const bool there = query + i < positions;
@@ -126,25 +127,30 @@ __global__ void __launch_bounds__(F::kThreads, 2) backward_keys(AttentionWork w)
 #pragma unroll
               for (unsigned m = 0; m < F::kM; ++m)
 #pragma unroll
-                for (unsigned h = 0; h < 2; ++h) {
-                  const unsigned key = begin + warp_row + 16 * m + 8 * h + lane / 4;
-                  float &weight = scores[m][n][2 * h + e], &d_score = d_scores[m][n][2 * h + e];
+                for (unsigned half = 0; half < 2; ++half) {
+                  float &weight = scores[m][n][2 * half + e],
+                        &d_score = d_scores[m][n][2 * half + e];
                   // exp2_of_normal() would cost registers that sm_120 does not have.
                   weight = exp2f(__fmaf_rn(weight, c, -log_sum));
-                  if (some && hides(w.shape, query + column, key)) weight = 0;
+                  if (some && hides(w.shape, query + column,
+                                    begin + warp_row + 16 * m + 8 * half + lane / 4))
+                    weight = 0;  // as hides()
                   d_score = weight * (d_score - dot);
                 }
             }
           multiply_scores(d_values, scores, pairs.second(tile), F::kStride, pairs.used());
           multiply_scores(d_keys, d_scores, pairs.first(tile), F::kStride, pairs.used());
         });
+    __syncthreads();  // until then tiles and `head` are read
+    if (threadIdx.x == 0) ++head;
+    __syncthreads();
   }
 
   float one[F::kM][2], factor[F::kM][2];
   for (auto& two : one) two[0] = two[1] = 1;
   for (auto& two : factor) two[0] = two[1] = w.scale;
   const unsigned rows = positions - begin, mine = rows > warp_row ? rows - warp_row : 0;
-  const HeadPlace place = place_of(w.shape, first_head);
+  const HeadPlace place = place_of(w.shape, blockIdx.y * w.shape.group);
   const std::size_t ld = w.d_in.key_value_stride;
   const std::size_t at = (place.first_row + begin + warp_row) * ld + place.key;
   store_rows(d_keys, factor, static_cast<T*>(w.d_in.keys) + at, ld, mine, w.shape.head_width,

@@ -6,23 +6,34 @@ namespace {
 
 constexpr std::uint32_t kWarps = 8;  // per block; in embed, each has a row
 
-template <class T, bool kAligned>
+template <bool kAligned, int n>
+__device__ void load_row(const float* from, std::uint32_t count, float (&values)[n]) {
+  load_floats<kAligned>(from, count, values);
+}
+template <bool kAligned, int n, Type kType>
+__device__ void load_row(const Half<kType>* from, std::uint32_t count, float (&values)[n]) {
+  const Pack<Half<kType>> pack = load<kAligned>(from, count);
+#pragma unroll
+  for (int i = 0; i < n; ++i) values[i] = pack[i];
+}
+
+template <class T, class Table, bool kAligned>
 __global__ void __launch_bounds__(kWarps * 32)
     embed_rows(Rows shape, std::uint32_t positions, const std::int32_t* __restrict__ tokens,
-               const float* __restrict__ wte, const float* __restrict__ wpe, T* __restrict__ out) {
+               const Table* __restrict__ wte, const Table* __restrict__ wpe, T* __restrict__ out) {
   constexpr int n = kPack<T>;
   const std::uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32;
   if (row >= shape.rows) return;
   const std::size_t width = shape.width;
-  const float* const token = wte + static_cast<std::uint32_t>(tokens[row]) * width;
-  const float* const position = wpe ? wpe + row % positions * width : nullptr;
+  const Table* const token = wte + static_cast<std::uint32_t>(tokens[row]) * width;
+  const Table* const position = wpe ? wpe + row % positions * width : nullptr;
   T* const to = out + row * width;
 #pragma unroll 4
   for (std::uint32_t c = threadIdx.x % 32 * n; c < shape.width; c += 32 * n) {
     const std::uint32_t count = pack_count<T>(c, shape.width);
     float a[n], b[n];
-    load_floats<kAligned>(token + c, count, a);
-    load_floats<kAligned>(position + c, position ? count : 0, b);
+    load_row<kAligned>(token + c, count, a);
+    load_row<kAligned>(position + c, position ? count : 0, b);
     Pack<T> pack;
 #pragma unroll
     for (int i = 0; i < n; ++i) pack.put(i, a[i] + b[i]);
@@ -138,11 +149,17 @@ __global__ void __launch_bounds__(kPositionThreads)
 }  // namespace
 
 void embed(cudaStream_t stream, Type type, Rows shape, std::uint32_t positions,
-           const std::int32_t* tokens, const float* wte, const float* wpe, void* out) {
+           const std::int32_t* tokens, Type tables, const void* wte, const void* wpe, void* out) {
   if (shape.rows == 0) return;
   with_packs(type, packs_fit(type, shape.width, {wte, wpe, out}), [&]<class T, bool kAligned>() {
-    launch(stream, divide_up(shape.rows, kWarps), kWarps * 32, 0, embed_rows<T, kAligned>, shape,
-           positions, tokens, wte, wpe, static_cast<T*>(out));
+    const auto of = [&]<class Table>(const Table* table, const Table* added) {
+      launch(stream, divide_up(shape.rows, kWarps), kWarps * 32, 0, embed_rows<T, Table, kAligned>,
+             shape, positions, tokens, table, added, static_cast<T*>(out));
+    };
+    if (tables == Type::kF32)
+      of(static_cast<const float*>(wte), static_cast<const float*>(wpe));
+    else
+      of(static_cast<const T*>(wte), static_cast<const T*>(wpe));
   });
 }
 

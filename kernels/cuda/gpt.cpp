@@ -12,12 +12,12 @@ namespace {
 // x + c_proj(attention(c_attn(ln_1(x))))
 class DeviceAttention : public DeviceLayer {
  public:
-  DeviceAttention(const GptSpec& spec, const Layout& layout, const std::string& prefix)
+  DeviceAttention(const GptSpec& spec, const Tensors& tensors, const std::string& prefix)
       : spec_(spec),
-        norm_(DeviceNorm::named(layout, prefix + "ln_1", spec.width)),
-        qkv_(DeviceLinear::named(layout, prefix + "attn.c_attn", spec.width, 3 * spec.width)),
-        project_(DeviceLinear::named(layout, prefix + "attn.c_proj", spec.width, spec.width)),
-        part_(layout.tensors()[norm_.gain].first_part) {}
+        norm_(DeviceNorm::named(tensors, prefix + "ln_1", spec.width)),
+        qkv_(DeviceLinear::named(tensors, prefix + "attn.c_attn", spec.width, 3 * spec.width)),
+        project_(DeviceLinear::named(tensors, prefix + "attn.c_proj", spec.width, spec.width)),
+        part_(part_of(tensors, {&qkv_, &project_})) {}
 
   std::size_t width() const override { return spec_.width; }
   std::size_t saved(const Pass& pass) const override {
@@ -30,8 +30,8 @@ class DeviceAttention : public DeviceLayer {
     take_scratch(pass, carver);
     return carver.used();
   }
-  std::vector<PartId> parts() const override { return {part_}; }
-  std::vector<Use> pieces() const override { return {{part_, /*use=*/0}}; }
+  std::vector<PartId> parts() const override { return one_part(part_); }
+  std::vector<Use> pieces() const override { return one_use(part_); }
 
   void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
     const Saved s = saved_of(pass, saved);
@@ -105,18 +105,18 @@ class DeviceAttention : public DeviceLayer {
   const GptSpec spec_;
   const DeviceNorm norm_;
   const DeviceLinear qkv_, project_;
-  const PartId part_;
+  const std::optional<PartId> part_;
 };
 
 // x + c_proj(gelu(c_fc(ln_2(x))))
 class DeviceFeedForward : public DeviceLayer {
  public:
-  DeviceFeedForward(const GptSpec& spec, const Layout& layout, const std::string& prefix)
+  DeviceFeedForward(const GptSpec& spec, const Tensors& tensors, const std::string& prefix)
       : width_(spec.width),
-        norm_(DeviceNorm::named(layout, prefix + "ln_2", spec.width)),
-        widen_(DeviceLinear::named(layout, prefix + "mlp.c_fc", spec.width, 4 * spec.width)),
-        project_(DeviceLinear::named(layout, prefix + "mlp.c_proj", 4 * spec.width, spec.width)),
-        part_(layout.tensors()[norm_.gain].first_part) {}
+        norm_(DeviceNorm::named(tensors, prefix + "ln_2", spec.width)),
+        widen_(DeviceLinear::named(tensors, prefix + "mlp.c_fc", spec.width, 4 * spec.width)),
+        project_(DeviceLinear::named(tensors, prefix + "mlp.c_proj", 4 * spec.width, spec.width)),
+        part_(part_of(tensors, {&widen_, &project_})) {}
 
   std::size_t width() const override { return width_; }
   std::size_t saved(const Pass& pass) const override {
@@ -129,8 +129,8 @@ class DeviceFeedForward : public DeviceLayer {
     take_scratch(pass, carver);
     return carver.used();
   }
-  std::vector<PartId> parts() const override { return {part_}; }
-  std::vector<Use> pieces() const override { return {{part_, /*use=*/0}}; }
+  std::vector<PartId> parts() const override { return one_part(part_); }
+  std::vector<Use> pieces() const override { return one_use(part_); }
 
   void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
     Carver kept(saved);
@@ -178,25 +178,25 @@ class DeviceFeedForward : public DeviceLayer {
   const std::uint32_t width_;
   const DeviceNorm norm_;
   const DeviceLinear widen_, project_;
-  const PartId part_;
+  const std::optional<PartId> part_;
 };
 
 }  // namespace
 
-DeviceLayers make_layers(const GptSpec& spec, const Layout& layout, Device&) {
+DeviceLayers make_layers(const GptSpec& spec, const Tensors& tensors, Device&) {
   DeviceLayers layers;
   if (spec.width / spec.heads > kHeadWidthMax) return layers;
-  layers.push_back(make_embedding(embedding_shape(spec), layout));
+  layers.push_back(make_embedding(embedding_shape(spec), tensors));
   for (std::uint32_t i = 0; i < spec.layers; ++i) {
     const std::string prefix = "h." + std::to_string(i) + ".";
-    layers.push_back(std::make_unique<DeviceAttention>(spec, layout, prefix));
-    layers.push_back(std::make_unique<DeviceFeedForward>(spec, layout, prefix));
+    layers.push_back(std::make_unique<DeviceAttention>(spec, tensors, prefix));
+    layers.push_back(std::make_unique<DeviceFeedForward>(spec, tensors, prefix));
   }
   layers.push_back(make_head({.vocabulary = spec.vocabulary,
-                              .norm = DeviceNorm::named(layout, "ln_f", spec.width),
+                              .norm = DeviceNorm::named(tensors, "ln_f", spec.width),
                               .table = embedding_shape(spec).tokens,
                               .tied = true},
-                             layout));
+                             tensors));
   return layers;
 }
 

@@ -36,19 +36,23 @@ class NotedProducts : public Products {
 };
 
 std::unique_ptr<NetMaker> make_net(const MakerSpec& spec, CudaDevice& device,
-                                   std::unique_ptr<Products> products) {
-  if (lora_of(spec.model).on()) return nullptr;  // the host computes adapters
+                                   std::unique_ptr<Products> products,
+                                   std::shared_ptr<const DeviceFrozen> frozen) {
+  const LoraSpec lora = lora_of(spec.model);
+  static const std::vector<TensorSpec> kNone;
+  const Tensors tensors{spec.layout, spec.frozen ? *spec.frozen : kNone, lora};
+  if (lora.on() && !frozen) return nullptr;  // the host says that values are missing
   DeviceLayers layers = std::visit(
       [&](const auto& model) {
-        if constexpr (requires { make_layers(model, spec.layout, device); })
-          return make_layers(model, spec.layout, device);
+        if constexpr (requires { make_layers(model, tensors, device); })
+          return make_layers(model, tensors, device);
         else
           return DeviceLayers();
       },
       spec.model);
   if (layers.empty()) return nullptr;
   return std::make_unique<NetMaker>(spec, device, std::move(products), *input_of(spec.model),
-                                    std::move(layers));
+                                    std::move(layers), std::move(frozen));
 }
 
 // Draws floats between -most and most.
@@ -98,13 +102,25 @@ Gpu::Gpu(int index, bool exports) : CudaDevice(index, exports) {}
 
 std::unique_ptr<GradientMaker> Gpu::make_maker(const MakerSpec& spec) {
   use();
-  return make_net(spec, *this, products_of(CudaDevice::name()));
+  return make_net(spec, *this, products_of(CudaDevice::name()), frozen_of(spec));
+}
+
+std::shared_ptr<const DeviceFrozen> Gpu::frozen_of(const MakerSpec& spec) {
+  if (!spec.frozen_values) return nullptr;
+  const Type type = type_of(spec.precision);
+  const std::lock_guard lock(mutex_);
+  auto there = frozen_.lock();
+  if (there && there->is_of(spec.frozen_values.get(), type)) return there;
+  there = std::make_shared<const DeviceFrozen>(*this, type, *spec.frozen, spec.frozen_values);
+  frozen_ = there;
+  return there;
 }
 
 Result<> Gpu::tune(const MakerSpec& spec, const std::string& file) {
   use();
   std::vector<Product> products;
-  const auto maker = make_net(spec, *this, std::make_unique<NotedProducts>(products));
+  const auto maker =
+      make_net(spec, *this, std::make_unique<NotedProducts>(products), frozen_of(spec));
   if (maker == nullptr) return CudaDevice::tune(spec, file);
   Array<float> parameters(*this, spec.layout.elements());
   const std::vector<float> drawn = drawn_floats(parameters.size(), 0.05f);

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "core/base/result.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/frozen.h"
 
 namespace starling::kernels::cuda {
 
@@ -18,7 +20,7 @@ class Gpu : public CudaDevice {
 
   const std::string& name() const override { return name_; }
   bool has_arithmetic() const override { return true; }
-  // Computes GPT and MLP.
+  // Computes GPT, Llama and MLP.
   std::unique_ptr<GradientMaker> make_maker(const MakerSpec& spec) override;
   // Tunes its products, where cuBLASLt is.
   Result<> tune(const MakerSpec& spec, const std::string& file) override;
@@ -26,7 +28,12 @@ class Gpu : public CudaDevice {
  private:
   Gpu(int index, bool exports);
 
+  // Returns the model's frozen tensors in this device's memory, which its makers share; null: none, or no values.
+  std::shared_ptr<const DeviceFrozen> frozen_of(const MakerSpec& spec);
+
   std::string name_;  // the device, and the library of its products
+  std::mutex mutex_;
+  std::weak_ptr<const DeviceFrozen> frozen_;  // the last, guarded by mutex_
 };
 
 }  // namespace starling::kernels::cuda

@@ -16,13 +16,11 @@ std::vector<PartId> parts_of(const std::vector<kernels::Rows>& runs) {
 
 class DeviceEmbedding : public DeviceLayer {
  public:
-  DeviceEmbedding(const Embedding::Shape& shape, const Layout& layout)
-      : shape_(shape),
-        tokens_(tensor_named(layout, shape.tokens)),
-        runs_(rows_by_part(layout, tokens_)) {
+  DeviceEmbedding(const Embedding::Shape& shape, const Tensors& tensors)
+      : shape_(shape), tokens_(tensors.named(shape.tokens)), runs_(trained_rows(tensors, tokens_)) {
     if (!shape.positions) return;
-    positions_ = tensor_named(layout, *shape.positions);
-    positions_part_ = layout.tensors()[*positions_].first_part;
+    positions_ = tensors.named(*shape.positions);
+    positions_part_ = tensors.part_of({*positions_});
   }
 
   std::size_t width() const override { return shape_.width; }
@@ -30,23 +28,29 @@ class DeviceEmbedding : public DeviceLayer {
   std::size_t scratch(const Pass&) const override { return 0; }
   std::vector<PartId> parts() const override {
     std::vector<PartId> parts = parts_of(runs_);
-    if (positions_) parts.push_back(positions_part_);
+    if (positions_part_) parts.push_back(*positions_part_);
     return parts;
   }
   // Gives the table, of a tied one the second use, whose first is the head's; then the positions.
   std::vector<Use> pieces() const override {
     std::vector<Use> uses;
     for (const kernels::Rows& run : runs_) uses.push_back({run.part, shape_.tied ? 1u : 0u});
-    if (positions_) uses.push_back({positions_part_, /*use=*/0});
+    if (positions_part_) uses.push_back({*positions_part_, /*use=*/0});
     return uses;
   }
 
   void forward(const Pass& pass, const void*, void* out, void*) const override {
-    embed(pass.stream, pass.type, {pass.rows, wide()}, context(), pass.tokens, pass.vector(tokens_),
-          positions_ ? pass.vector(*positions_) : nullptr, out);
+    const bool kept = is_frozen(tokens_);  // all of it, or nothing
+    const auto table = [&](std::size_t tensor) {
+      return kept ? pass.matrix(tensor) : static_cast<const void*>(pass.vector(tensor));
+    };
+    embed(pass.stream, pass.type, {pass.rows, wide()}, context(), pass.tokens,
+          kept ? pass.type : Type::kF32, table(tokens_), positions_ ? table(*positions_) : nullptr,
+          out);
   }
   void backward(const Pass& pass, std::size_t piece, const void*, void*, const void* d_out,
                 void*) const override {
+    if (is_frozen(tokens_)) return;
     if (piece == runs_.size())
       return position_gradient(pass.stream, pass.type, pass.sequences, context(), wide(), d_out,
                                pass.d_parameter(*positions_));
@@ -63,8 +67,8 @@ class DeviceEmbedding : public DeviceLayer {
   const Embedding::Shape shape_;
   const std::size_t tokens_;  // tensors
   std::optional<std::size_t> positions_;
-  const std::vector<kernels::Rows> runs_;  // of tokens_
-  PartId positions_part_ = 0;
+  const std::vector<kernels::Rows> runs_;  // of tokens_, where it is trained
+  std::optional<PartId> positions_part_;
 };
 
 // Computes the mean cross entropy of norm(x) table^T. The table's rows lie one after the other
@@ -74,15 +78,15 @@ class DeviceEmbedding : public DeviceLayer {
 // parameters, serve as columns of logits that nothing reads and whose gradients are zeros.
 class DeviceHead : public DeviceLayer {
  public:
-  DeviceHead(const DeviceHeadShape& shape, const Layout& layout)
+  DeviceHead(const DeviceHeadShape& shape, const Tensors& tensors)
       : vocabulary_(shape.vocabulary),
         norm_(shape.norm),
-        table_(tensor_named(layout, shape.table)),
+        table_(tensors.named(shape.table)),
         reads_table_(!shape.tied),
-        columns_(columns(shape, layout, table_)),
-        rows_max_(static_cast<std::uint32_t>(layout.largest_part() / norm_.width)),
-        runs_(rows_by_part(layout, table_)),
-        norm_part_(layout.tensors()[norm_.gain].first_part) {}
+        columns_(columns(shape, tensors, table_)),
+        rows_max_(static_cast<std::uint32_t>(tensors.layout.largest_part() / norm_.width)),
+        runs_(trained_rows(tensors, table_)),
+        norm_part_(tensors.part_of({norm_.gain})) {}
 
   std::size_t width() const override { return 0; }
   std::size_t saved(const Pass& pass) const override {
@@ -94,13 +98,13 @@ class DeviceHead : public DeviceLayer {
   // The table of a tied embedding was read before.
   std::vector<PartId> parts() const override {
     std::vector<PartId> parts = reads_table_ ? parts_of(runs_) : std::vector<PartId>();
-    parts.push_back(norm_part_);
+    if (norm_part_) parts.push_back(*norm_part_);
     return parts;
   }
   std::vector<Use> pieces() const override {
     std::vector<Use> uses;
     for (const kernels::Rows& run : runs_) uses.push_back({run.part, /*use=*/0});
-    uses.push_back({norm_part_, /*use=*/0});
+    if (norm_part_) uses.push_back({*norm_part_, /*use=*/0});
     return uses;
   }
 
@@ -160,8 +164,10 @@ class DeviceHead : public DeviceLayer {
   // Rows of logits begin where products read fastest.
   std::uint32_t stride() const { return whole(vocabulary_); }
   // Returns how many columns products have: all, where so many rows follow the table's begin.
-  static std::uint32_t columns(const DeviceHeadShape& shape, const Layout& layout,
+  static std::uint32_t columns(const DeviceHeadShape& shape, const Tensors& tensors,
                                std::size_t table) {
+    if (is_frozen(table)) return whole(shape.vocabulary);
+    const Layout& layout = tensors.layout;
     const std::uint64_t begin = std::uint64_t{layout.tensors()[table].first_block} * kBlock;
     const std::uint64_t end = begin + std::uint64_t{whole(shape.vocabulary)} * shape.norm.width;
     return end <= layout.elements() ? whole(shape.vocabulary) : shape.vocabulary;
@@ -174,17 +180,17 @@ class DeviceHead : public DeviceLayer {
   const std::uint32_t columns_;   // of logits, in products
   const std::uint32_t rows_max_;  // of a part's gradient
   const std::vector<kernels::Rows> runs_;
-  const PartId norm_part_;
+  const std::optional<PartId> norm_part_;
 };
 
 }  // namespace
 
-std::unique_ptr<DeviceLayer> make_embedding(const Embedding::Shape& shape, const Layout& layout) {
-  return std::make_unique<DeviceEmbedding>(shape, layout);
+std::unique_ptr<DeviceLayer> make_embedding(const Embedding::Shape& shape, const Tensors& tensors) {
+  return std::make_unique<DeviceEmbedding>(shape, tensors);
 }
 
-std::unique_ptr<DeviceLayer> make_head(const DeviceHeadShape& shape, const Layout& layout) {
-  return std::make_unique<DeviceHead>(shape, layout);
+std::unique_ptr<DeviceLayer> make_head(const DeviceHeadShape& shape, const Tensors& tensors) {
+  return std::make_unique<DeviceHead>(shape, tensors);
 }
 
 }  // namespace starling::kernels::cuda

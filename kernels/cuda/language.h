@@ -10,7 +10,7 @@
 
 namespace starling::kernels::cuda {
 
-std::unique_ptr<DeviceLayer> make_embedding(const Embedding::Shape& shape, const Layout& layout);
+std::unique_ptr<DeviceLayer> make_embedding(const Embedding::Shape& shape, const Tensors& tensors);
 
 struct DeviceHeadShape {
   std::uint32_t vocabulary = 0;
@@ -18,6 +18,6 @@ struct DeviceHeadShape {
   std::string table;  // [vocabulary, norm.width]
   bool tied = false;  // to the embedding
 };
-std::unique_ptr<DeviceLayer> make_head(const DeviceHeadShape& shape, const Layout& layout);
+std::unique_ptr<DeviceLayer> make_head(const DeviceHeadShape& shape, const Tensors& tensors);
 
 }  // namespace starling::kernels::cuda

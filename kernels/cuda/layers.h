@@ -134,9 +134,10 @@ void cross_entropy(cudaStream_t stream, Type type, std::uint32_t rows, std::uint
 // Sets *sum to the sum of all losses, in a fixed order. sum may be pinned memory.
 void sum_losses(cudaStream_t stream, std::uint32_t rows, const double* losses, double* sum);
 
-// out[r] = wte[tokens[r]] + wpe[r % positions], [rows, width]; wpe may be null: nothing is added.
+// out[r] = wte[tokens[r]] + wpe[r % positions], [rows, width]; wpe may be null: nothing is added. tables: the type of
+// both, fp32 or `type`.
 void embed(cudaStream_t stream, Type type, Rows shape, std::uint32_t positions,
-           const std::int32_t* tokens, const float* wte, const float* wpe, void* out);
+           const std::int32_t* tokens, Type tables, const void* wte, const void* wpe, void* out);
 // TokenRows says where each token of a batch stands: rows with token t,
 // ascending, are rows[begins[t]] to rows[begins[t + 1]] (exclusive).
 struct TokenRows {
@@ -164,6 +165,9 @@ void swiglu(cudaStream_t stream, Type type, std::size_t n, const void* gate, con
 // Makes d_gate and d_up from dy, and y once more. d_up may be dy.
 void swiglu_backward(cudaStream_t stream, Type type, std::size_t n, const void* gate,
                      const void* up, const void* dy, void* d_gate, void* d_up, void* y);
+
+// x = by x.
+void multiply_by(cudaStream_t stream, Type type, std::size_t n, float by, void* x);
 
 // Converts fp32 to a type of 16 bits, to the nearest, ties to even.
 void to_halves(cudaStream_t stream, Type type, std::size_t n, const float* from, std::uint16_t* to);

@@ -11,9 +11,9 @@
 namespace starling::kernels::cuda {
 namespace {
 
-DeviceLinear linear(const Layout& layout, const std::string& name, std::uint32_t in,
+DeviceLinear linear(const Tensors& tensors, const std::string& name, std::uint32_t in,
                     std::uint32_t out, bool bias = false) {
-  return DeviceLinear::named(layout, name, in, out, bias, Weights::kOutIn);
+  return DeviceLinear::named(tensors, name, in, out, bias, Weights::kOutIn);
 }
 
 // The angles of all positions in a device's memory, [positions, pairs].
@@ -41,22 +41,22 @@ struct DeviceRotary {
 
 class DeviceLlamaAttention : public DeviceLayer {
  public:
-  DeviceLlamaAttention(const LlamaSpec& spec, const Layout& layout, const std::string& prefix,
+  DeviceLlamaAttention(const LlamaSpec& spec, const Tensors& tensors, const std::string& prefix,
                        std::shared_ptr<const DeviceRotary> rotary)
       : spec_(spec),
         rotary_(std::move(rotary)),
-        norm_(DeviceNorm::rms(layout, prefix + "input_layernorm", spec.width, spec.norm_epsilon)),
-        queries_(linear(layout, prefix + "self_attn.q_proj", spec.width, spec.query_width(),
+        norm_(DeviceNorm::rms(tensors, prefix + "input_layernorm", spec.width, spec.norm_epsilon)),
+        queries_(linear(tensors, prefix + "self_attn.q_proj", spec.width, spec.query_width(),
                         spec.query_key_value_bias)),
-        keys_(linear(layout, prefix + "self_attn.k_proj", spec.width, spec.key_value_width(),
+        keys_(linear(tensors, prefix + "self_attn.k_proj", spec.width, spec.key_value_width(),
                      spec.query_key_value_bias)),
-        values_(linear(layout, prefix + "self_attn.v_proj", spec.width, spec.key_value_width(),
+        values_(linear(tensors, prefix + "self_attn.v_proj", spec.width, spec.key_value_width(),
                        spec.query_key_value_bias)),
-        project_(linear(layout, prefix + "self_attn.o_proj", spec.query_width(), spec.width)),
-        part_(layout.tensors()[norm_.gain].first_part) {
+        project_(linear(tensors, prefix + "self_attn.o_proj", spec.query_width(), spec.width)),
+        part_(part_of(tensors, {&queries_, &keys_, &values_, &project_})) {
     if (!spec.query_key_norm) return;
     const auto head_norm = [&](const char* which) {
-      return DeviceNorm::rms(layout, prefix + "self_attn." + which, spec.head_width,
+      return DeviceNorm::rms(tensors, prefix + "self_attn." + which, spec.head_width,
                              spec.norm_epsilon);
     };
     query_norm_ = head_norm("q_norm");
@@ -74,8 +74,8 @@ class DeviceLlamaAttention : public DeviceLayer {
     take_scratch(pass, carver);
     return carver.used();
   }
-  std::vector<PartId> parts() const override { return {part_}; }
-  std::vector<Use> pieces() const override { return {{part_, /*use=*/0}}; }
+  std::vector<PartId> parts() const override { return one_part(part_); }
+  std::vector<Use> pieces() const override { return one_use(part_); }
 
   void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
     Carver kept(saved);
@@ -196,18 +196,18 @@ class DeviceLlamaAttention : public DeviceLayer {
   const DeviceNorm norm_;
   std::optional<DeviceNorm> query_norm_, key_norm_;
   const DeviceLinear queries_, keys_, values_, project_;
-  const PartId part_;
+  const std::optional<PartId> part_;
 };
 
 class DeviceLlamaFeedForward : public DeviceLayer {
  public:
-  DeviceLlamaFeedForward(const LlamaSpec& spec, const Layout& layout, const std::string& prefix)
-      : norm_(DeviceNorm::rms(layout, prefix + "post_attention_layernorm", spec.width,
+  DeviceLlamaFeedForward(const LlamaSpec& spec, const Tensors& tensors, const std::string& prefix)
+      : norm_(DeviceNorm::rms(tensors, prefix + "post_attention_layernorm", spec.width,
                               spec.norm_epsilon)),
-        gate_(linear(layout, prefix + "mlp.gate_proj", spec.width, spec.feed_forward)),
-        up_(linear(layout, prefix + "mlp.up_proj", spec.width, spec.feed_forward)),
-        down_(linear(layout, prefix + "mlp.down_proj", spec.feed_forward, spec.width)),
-        part_(layout.tensors()[norm_.gain].first_part) {}
+        gate_(linear(tensors, prefix + "mlp.gate_proj", spec.width, spec.feed_forward)),
+        up_(linear(tensors, prefix + "mlp.up_proj", spec.width, spec.feed_forward)),
+        down_(linear(tensors, prefix + "mlp.down_proj", spec.feed_forward, spec.width)),
+        part_(part_of(tensors, {&gate_, &up_, &down_})) {}
 
   std::size_t width() const override { return norm_.width; }
   std::size_t saved(const Pass& pass) const override {
@@ -220,8 +220,8 @@ class DeviceLlamaFeedForward : public DeviceLayer {
     take_scratch(pass, carver);
     return carver.used();
   }
-  std::vector<PartId> parts() const override { return {part_}; }
-  std::vector<Use> pieces() const override { return {{part_, /*use=*/0}}; }
+  std::vector<PartId> parts() const override { return one_part(part_); }
+  std::vector<Use> pieces() const override { return one_use(part_); }
 
   void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
     Carver kept(saved), scratch(pass.scratch);
@@ -280,28 +280,28 @@ class DeviceLlamaFeedForward : public DeviceLayer {
 
   const DeviceNorm norm_;
   const DeviceLinear gate_, up_, down_;
-  const PartId part_;
+  const std::optional<PartId> part_;
 };
 
 }  // namespace
 
-DeviceLayers make_layers(const LlamaSpec& spec, const Layout& layout, Device& device) {
+DeviceLayers make_layers(const LlamaSpec& spec, const Tensors& tensors, Device& device) {
   DeviceLayers layers;
   if (spec.head_width > kHeadWidthMax) return layers;
   const auto rotary = std::make_shared<const DeviceRotary>(spec, device);
-  layers.push_back(make_embedding(embedding_shape(spec), layout));
+  layers.push_back(make_embedding(embedding_shape(spec), tensors));
   for (std::uint32_t i = 0; i < spec.layers; ++i) {
     const std::string prefix = "layers." + std::to_string(i) + ".";
-    layers.push_back(std::make_unique<DeviceLlamaAttention>(spec, layout, prefix, rotary));
-    layers.push_back(std::make_unique<DeviceLlamaFeedForward>(spec, layout, prefix));
+    layers.push_back(std::make_unique<DeviceLlamaAttention>(spec, tensors, prefix, rotary));
+    layers.push_back(std::make_unique<DeviceLlamaFeedForward>(spec, tensors, prefix));
   }
   const std::string embedding = embedding_shape(spec).tokens;
   layers.push_back(
       make_head({.vocabulary = spec.vocabulary,
-                 .norm = DeviceNorm::rms(layout, "norm", spec.width, spec.norm_epsilon),
+                 .norm = DeviceNorm::rms(tensors, "norm", spec.width, spec.norm_epsilon),
                  .table = spec.tied_embeddings ? embedding : "lm_head.weight",
                  .tied = spec.tied_embeddings},
-                layout));
+                tensors));
   return layers;
 }
 

@@ -11,11 +11,11 @@ namespace {
 // y = x W + b, then ReLU if asked for. Keeps y, which says where the ReLU let something through.
 class DeviceDense : public DeviceLayer {
  public:
-  DeviceDense(const Layout& layout, std::uint32_t index, std::uint32_t in, std::uint32_t out,
+  DeviceDense(const Tensors& tensors, std::uint32_t index, std::uint32_t in, std::uint32_t out,
               bool relu)
-      : linear_(DeviceLinear::named(layout, "fc" + std::to_string(index), in, out)),
+      : linear_(DeviceLinear::named(tensors, "fc" + std::to_string(index), in, out)),
         relu_(relu),
-        part_(layout.tensors()[linear_.weight].first_part) {}
+        part_(tensors.layout.tensors()[linear_.weight].first_part) {}
 
   std::size_t width() const override { return linear_.out; }
   std::size_t saved(const Pass& pass) const override {
@@ -82,11 +82,11 @@ class DeviceClassifierLoss : public DeviceLayer {
 
 }  // namespace
 
-DeviceLayers make_layers(const MlpSpec& spec, const Layout& layout, Device&) {
+DeviceLayers make_layers(const MlpSpec& spec, const Tensors& tensors, Device&) {
   DeviceLayers layers;
   const auto dense = static_cast<std::uint32_t>(spec.sizes.size() - 1);
   for (std::uint32_t i = 0; i < dense; ++i)
-    layers.push_back(std::make_unique<DeviceDense>(layout, i, spec.sizes[i], spec.sizes[i + 1],
+    layers.push_back(std::make_unique<DeviceDense>(tensors, i, spec.sizes[i], spec.sizes[i + 1],
                                                    /*relu=*/i + 1 < dense));
   layers.push_back(std::make_unique<DeviceClassifierLoss>(spec.sizes.back()));
   return layers;

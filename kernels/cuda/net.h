@@ -15,6 +15,7 @@
 #include "core/job/job.h"
 #include "core/job/layout.h"
 #include "kernels/cuda/cublas_lt.h"
+#include "kernels/cuda/frozen.h"
 #include "kernels/cuda/layers.h"
 #include "kernels/cuda/token_order.h"
 #include "kernels/device/array.h"
@@ -45,9 +46,17 @@ struct Pass {
   void* scratch = nullptr;                 // the largest scratch() of any layer
   float* partials = nullptr;               // 2 * partial_floats() of the widest row
 
+  const DeviceFrozen* frozen = nullptr;   // null: all is trained
+  void *low = nullptr, *d_low = nullptr;  // of adapters, [rows, rank]
+  float* unwanted = nullptr;              // gradients of a frozen norm, two of the widest row
+
   // vector() gives a vector as it is, matrix() a matrix in the type of the activations.
-  const float* vector(std::size_t tensor) const { return parameters + element(tensor); }
+  const float* vector(std::size_t tensor) const {
+    if (is_frozen(tensor)) return static_cast<const float*>(frozen->at(tensor & ~kFrozen));
+    return parameters + element(tensor);
+  }
   const void* matrix(std::size_t tensor) const {
+    if (is_frozen(tensor)) return frozen->at(tensor & ~kFrozen);
     return rounded != nullptr ? static_cast<const void*>(rounded + element(tensor))
                               : static_cast<const void*>(parameters + element(tensor));
   }
@@ -114,25 +123,46 @@ class DeviceLayer {
                         const void* d_out, void* d_in) const = 0;
 };
 
-// Returns the number of the tensor of that name, which the layout must have.
-std::size_t tensor_named(const Layout& layout, const std::string& name);
+// The tensors of a model: those that are trained, those that are not, and what of these has adapters.
+struct Tensors {
+  const Layout& layout;
+  const std::vector<TensorSpec>& frozen;
+  const LoraSpec& lora;
+
+  // Returns the number of the tensor of that name, which must be there; of a frozen one with kFrozen.
+  std::size_t named(const std::string& name) const;
+  // Returns the part of the first that is trained.
+  std::optional<PartId> part_of(const std::vector<std::size_t>& numbers) const;
+};
+// The parts that a layer reads, and what it gives, where all that is trained of it lies in one part.
+std::vector<PartId> one_part(std::optional<PartId> part);
+std::vector<Use> one_use(std::optional<PartId> part);
+// Runs of a table in parts; none of a frozen one.
+std::vector<kernels::Rows> trained_rows(const Tensors& tensors, std::size_t table);
+
 using DeviceLayers = std::vector<std::unique_ptr<DeviceLayer>>;
 // The kinds of models that a GPU computes, a line each; the host computes all others, and those of
 // which this returns none. Layers may keep memory of the device.
-DeviceLayers make_layers(const GptSpec& spec, const Layout& layout, Device& device);
-DeviceLayers make_layers(const LlamaSpec& spec, const Layout& layout, Device& device);
-DeviceLayers make_layers(const MlpSpec& spec, const Layout& layout, Device& device);
+DeviceLayers make_layers(const GptSpec& spec, const Tensors& tensors, Device& device);
+DeviceLayers make_layers(const LlamaSpec& spec, const Tensors& tensors, Device& device);
+DeviceLayers make_layers(const MlpSpec& spec, const Tensors& tensors, Device& device);
 
 // ---- Parts of several layers --------------------------------------------------------------------
 
-// DeviceLinear computes y = x W + b.
+// DeviceLinear computes y = x W + b, with an adapter (+ scale (x A^T) B^T).
 struct DeviceLinear {
   std::uint32_t in = 0, out = 0;
   std::size_t weight = 0;           // tensors
   std::optional<std::size_t> bias;  // none: 0
   Weights weights = Weights::kInOut;
+  struct Adapter {
+    std::size_t a = 0, b = 0;  // tensors
+    std::uint32_t rank = 0;
+    float scale = 0;
+  };
+  std::optional<Adapter> adapter;
 
-  static DeviceLinear named(const Layout& layout, const std::string& name, std::uint32_t in,
+  static DeviceLinear named(const Tensors& tensors, const std::string& name, std::uint32_t in,
                             std::uint32_t out, bool bias = true, Weights weights = Weights::kInOut);
   // y = epilogue(x W + b (+ add)).
   void forward(const Pass& pass, const void* x, void* y, const void* add = nullptr,
@@ -142,7 +172,18 @@ struct DeviceLinear {
   void backward_input(const Pass& pass, const void* dy, void* dx,
                       Epilogue epilogue = Epilogue::kNone, void* aux = nullptr,
                       const void* add = nullptr) const;
+  // Returns the numbers of its tensors that may be trained.
+  std::vector<std::size_t> tensors() const;
+
+ private:
+  // low = scale x A^T; d_low = scale dy B
+  void lower(const Pass& pass, const void* x) const;
+  void lower_gradient(const Pass& pass, const void* dy) const;
 };
+
+// Returns the part of what is trained of a layer with these, which lies in one.
+std::optional<PartId> part_of(const Tensors& tensors,
+                              const std::vector<const DeviceLinear*>& linears);
 
 // DeviceNorm is a LayerNorm, or an RMSNorm.
 struct DeviceNorm {
@@ -155,8 +196,8 @@ struct DeviceNorm {
     float* mean = nullptr;  // none of RMSNorm
     float* rstd = nullptr;
   };
-  static DeviceNorm named(const Layout& layout, const std::string& name, std::uint32_t width);
-  static DeviceNorm rms(const Layout& layout, const std::string& name, std::uint32_t width,
+  static DeviceNorm named(const Tensors& tensors, const std::string& name, std::uint32_t width);
+  static DeviceNorm rms(const Tensors& tensors, const std::string& name, std::uint32_t width,
                         double epsilon);
   Statistics take(Carver& saved, std::size_t rows) const;
   // Each row of the pass has `heads` rows of `width` numbers.

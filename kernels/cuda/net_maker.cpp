@@ -8,7 +8,6 @@
 #include "kernels/cuda/queue.h"
 
 namespace starling::kernels::cuda {
-namespace {
 
 Type type_of(Precision precision) {
   switch (precision) {
@@ -22,16 +21,18 @@ Type type_of(Precision precision) {
   return Type::kF32;
 }
 
-}  // namespace
-
 NetMaker::NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Products> products,
-                   const Input& input, DeviceLayers layers)
+                   const Input& input, DeviceLayers layers,
+                   std::shared_ptr<const DeviceFrozen> frozen)
     : GradientMaker(spec.layout, device),
       device_(device),
       input_(input),
       recompute_(spec.recompute),
       sequences_(spec.sequences),
       layers_(std::move(layers)),
+      frozen_(std::move(frozen)),
+      frozen_specs_(spec.frozen ? *spec.frozen : std::vector<TensorSpec>()),
+      rank_(lora_of(spec.model).rank),
       products_(std::move(products)),
       pass_{.layout = spec.layout, .products = *products_},
       recorder_(static_cast<CudaQueue&>(queue()).stream()),
@@ -40,6 +41,7 @@ NetMaker::NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Pr
   pass_.type = type_of(spec.precision);
   pass_.sequences = sequences_;
   pass_.rows = static_cast<std::uint32_t>(sequences_ * input.positions);
+  pass_.frozen = frozen_.get();
   take_batch_memory(device);
   take_memory(device);
 }
@@ -79,9 +81,11 @@ void NetMaker::take_memory(Device& device) {
     shared = std::max(shared, layer->saved(pass_));
   }
   std::size_t longest = widest;  // of a tensor's rows, whose sums are made in partials
-  for (const TensorPlace& tensor : layout().tensors())
-    longest =
-        std::max<std::size_t>(longest, tensor.spec.shape.empty() ? 1 : tensor.spec.shape.back());
+  const auto note = [&](const TensorSpec& tensor) {
+    longest = std::max<std::size_t>(longest, tensor.shape.empty() ? 1 : tensor.shape.back());
+  };
+  for (const TensorPlace& tensor : layout().tensors()) note(tensor.spec);
+  std::ranges::for_each(frozen_specs_, note);
   const auto row_bytes = [&](std::size_t width) {
     return std::size_t{pass_.rows} * width * bytes_of(pass_.type);
   };
@@ -98,6 +102,9 @@ void NetMaker::take_memory(Device& device) {
     pass_.scratch = carver.take(scratch);
     pass_.partials = carver.take_array<float>(2 * partial_floats(longest));
     pass_.losses = carver.take_array<double>(pass_.rows);
+    pass_.low = carver.take(row_bytes(rank_));
+    pass_.d_low = carver.take(row_bytes(rank_));
+    pass_.unwanted = carver.take_array<float>(frozen_ ? 2 * longest : 0);
     for (float*& g : gradients_) g = carver.take_array<float>(layout().largest_part());
     pass_.rounded =
         pass_.type != Type::kF32 ? carver.take_array<std::uint16_t>(layout().elements()) : nullptr;
@@ -109,6 +116,9 @@ void NetMaker::take_memory(Device& device) {
 
 Result<MicroBatchResult> NetMaker::pass(const Batch& batch) {
   STARLING_TRY(kernels::check(input_, batch, sequences_));
+  if (frozen_) {
+    STARLING_TRY(frozen_->intact());
+  }
   device_.use();
   if (pass_.parameters != working().parameters) {
     recorder_.forget();

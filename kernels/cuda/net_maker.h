@@ -13,6 +13,8 @@
 
 namespace starling::kernels::cuda {
 
+Type type_of(Precision precision);
+
 // A NetMaker takes batches of exactly `sequences`. With bf16 or fp16 all but vectors, statistics,
 // losses and gradients of parameters has 16 bits, and each arrived part of the working parameters
 // is rounded once a micro-batch. recompute: only the inputs of layers are kept, and the backward
@@ -20,7 +22,8 @@ namespace starling::kernels::cuda {
 class NetMaker : public GradientMaker {
  public:
   NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Products> products,
-           const Input& input, DeviceLayers layers);
+           const Input& input, DeviceLayers layers,
+           std::shared_ptr<const DeviceFrozen> frozen = nullptr);
 
   const Input& input() const { return input_; }
   std::int32_t scale() const override { return working().scale; }
@@ -43,6 +46,9 @@ class NetMaker : public GradientMaker {
   const bool recompute_;
   const std::uint32_t sequences_;
   const DeviceLayers layers_;
+  const std::shared_ptr<const DeviceFrozen> frozen_;  // null: all is trained
+  const std::vector<TensorSpec> frozen_specs_;
+  const std::uint32_t rank_;  // of adapters; 0: none
   const std::unique_ptr<Products> products_;
   Pass pass_;
   Recorder recorder_;

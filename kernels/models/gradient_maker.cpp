@@ -77,7 +77,8 @@ std::unique_ptr<GradientMaker> make_gradient_maker(const Job& job, const Model& 
   // A number that is no multiple is an error of the pass.
   const std::uint32_t of_pass =
       job.local.on() ? std::max(sequences / job.local.steps, 1u) : sequences;
-  auto maker = device.make_maker({job.model, layout, job.precision, job.recompute, of_pass});
+  auto maker = device.make_maker({job.model, layout, job.precision, job.recompute, of_pass,
+                                  &model.frozen(), model.frozen_values()});
   if (!maker) maker = std::make_unique<HostMaker>(model, layout, device, of_pass);
   if (!job.local.on()) return maker;
   return std::make_unique<LocalMaker>(std::move(maker), job, layout, device);

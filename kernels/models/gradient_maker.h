@@ -108,6 +108,9 @@ struct MakerSpec {
   Precision precision = Precision::kFp32;
   bool recompute = false;
   std::uint32_t sequences = 1;  // of each batch
+  // What training leaves as it is: Model::frozen(), null where there is nothing, and frozen_values().
+  const std::vector<TensorSpec>* frozen = nullptr;
+  std::shared_ptr<const FrozenTensors> frozen_values = nullptr;
 };
 // Makes the device's own maker, or the host's, of batches of so many sequences; of local steps, if the job has some.
 // Borrows all but the numbers.

@@ -27,7 +27,7 @@ TEST_CASE("embedding: a token's row and a position's row, added") {
           want.push_back(wte[static_cast<std::size_t>(tokens[r]) * width + i] +
                          wpe[r % c.positions * width + i]);
       const auto outputs = outputs_of([&](Calls& calls) {
-        embed(calls.stream, type, c.shape, c.positions, calls.in(tokens), calls.in(wte),
+        embed(calls.stream, type, c.shape, c.positions, calls.in(tokens), Type::kF32, calls.in(wte),
               calls.in(wpe), calls.out(type, want.size()));
       });
       CHECK(outputs[0].as(type) == kept(type, want));
@@ -35,20 +35,23 @@ TEST_CASE("embedding: a token's row and a position's row, added") {
   }
 }
 
-TEST_CASE("embedding: without positions a row is its token's") {
+TEST_CASE("embedding: without positions a row is its token's, also of a table of the type") {
   for (const std::uint32_t width : {31u, 64u})
     for (const Type type : kTypes) {
-      const Floats table = normal(std::size_t{5} * width, 1);
+      const Floats table = kept(type, normal(std::size_t{5} * width, 1));
       const std::vector<std::int32_t> tokens{3, 0, 4, 3, 1, 2, 2};
       Floats want;
       for (const std::int32_t token : tokens)
         for (std::size_t i = 0; i < width; ++i)
           want.push_back(table[static_cast<std::size_t>(token) * width + i]);
       const auto outputs = outputs_of([&](Calls& calls) {
-        embed(calls.stream, type, {7, width}, /*positions=*/7, calls.in(tokens), calls.in(table),
-              /*wpe=*/nullptr, calls.out(type, want.size()));
+        embed(calls.stream, type, {7, width}, /*positions=*/7, calls.in(tokens), Type::kF32,
+              calls.in(table), /*wpe=*/nullptr, calls.out(type, want.size()));
+        embed(calls.stream, type, {7, width}, /*positions=*/7, calls.in(tokens), type,
+              calls.in(type, table), /*wpe=*/nullptr, calls.out(type, want.size()));
       });
-      CHECK(outputs[0].as(type) == kept(type, want));
+      CHECK(outputs[0].as(type) == want);
+      CHECK(outputs[1].as(type) == want);
     }
 }
 

@@ -1,4 +1,5 @@
 // Whole networks on the device beside the host's reference kernels.
+// Long because one rig, a model on device and host, serves all of them.
 
 #include <doctest/doctest.h>
 
@@ -16,6 +17,7 @@
 #include "kernels/models/first_gradient.h"
 #include "kernels/models/flat.h"
 #include "tests/cuda/orders.h"
+#include "tests/kernels/frozen_in_memory.h"
 
 namespace starling::kernels::cuda {
 namespace {
@@ -65,6 +67,19 @@ Batch batch_of(const ModelSpec& spec, std::uint32_t sequences, unsigned seed = 1
   return b;
 }
 
+// Adapters of everything, and of what leaves layers without anything that is trained.
+std::vector<ModelSpec> adapted_specs() {
+  const auto adapted = [](auto spec, std::vector<std::string> targets) {
+    spec.lora = {.rank = 3, .alpha = 5, .targets = std::move(targets)};
+    return ModelSpec(spec);
+  };
+  return {adapted(kGpt, {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"}),
+          adapted(kGpt, {"c_fc"}),
+          adapted(kQwen3,
+                  {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"}),
+          adapted(kQwen2, {"q_proj", "v_proj"})};
+}
+
 constexpr Precision kPrecisions[] = {Precision::kFp32, Precision::kBf16, Precision::kFp16};
 
 // What one model gives on the device and on the host, with the same parameters.
@@ -82,6 +97,7 @@ struct Rig {
     job.precision = precision;
     job.recompute = recompute;
     REQUIRE(model->initialise(7, layout, parameters));
+    if (!model->frozen().empty()) model->set_frozen(frozen_values(spec));
     std::mt19937 random(3);  // gains and biases away from 1 and 0, so that nothing cancels
     std::normal_distribution<float> normal(0, 0.1f);
     for (const TensorPlace& place : layout.tensors())
@@ -90,6 +106,18 @@ struct Rig {
         p += normal(random);
         p = rounded(p, rounding_of(precision));  // as State publishes them
       }
+  }
+
+  // Those of the model that has no adapters, with gains and biases away from 1 and 0.
+  std::shared_ptr<FrozenInMemory> frozen_values(const ModelSpec& spec) {
+    const auto whole = make_model(without_lora(spec), "reference").value();
+    const Layout of_whole(whole->tensors());
+    std::vector<float> values(of_whole.elements());
+    REQUIRE(whole->initialise(7, of_whole, values));
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal(0, 0.1f);
+    for (float& value : values) value = rounded(value + normal(random), rounding_of(job.precision));
+    return frozen = std::make_shared<FrozenInMemory>(*model, of_whole, values, /*copies=*/true);
   }
 
   FirstGradient on_device(const Batch& batch) const {
@@ -114,6 +142,7 @@ struct Rig {
   const std::unique_ptr<Model> model;
   const Layout layout;
   std::vector<float> parameters;
+  std::shared_ptr<FrozenInMemory> frozen;  // of a model with adapters
 };
 
 class Rig::Maker {
@@ -210,6 +239,47 @@ TEST_CASE("net: only the targets that are there count, as on the host") {
   CHECK(got.result.tokens == 15);
   CHECK(want.result.tokens == 15);
   CHECK(distance(rig.layout, got.gradient, want.gradient) < 1e-5);
+}
+
+TEST_CASE("net: the gradient of adapters is the reference's to rounding") {
+  for (const ModelSpec& spec : adapted_specs()) {
+    const Rig rig(spec);
+    const Batch batch = batch_of(spec, 3);
+    const FirstGradient got = rig.on_device(batch), want = rig.on_host(batch);
+    CHECK(got.result.loss == doctest::Approx(want.result.loss).epsilon(1e-6));
+    CHECK(distance(rig.layout, got.gradient, want.gradient) < 1e-5);
+  }
+}
+
+TEST_CASE("net: in bf16 and fp16 the gradient of adapters is near the reference's") {
+  for (const ModelSpec& spec : adapted_specs())
+    for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
+      const Rig rig(spec, precision);
+      const Batch batch = batch_of(spec, 4);
+      const FirstGradient got = rig.on_device(batch), want = rig.on_host(batch);
+      const bool bf16 = precision == Precision::kBf16;
+      CHECK(got.result.loss == doctest::Approx(want.result.loss).epsilon(bf16 ? 1e-2 : 1e-3));
+      CHECK(distance(rig.layout, got.gradient, want.gradient) < (bf16 ? 0.05 : 0.006));
+      CHECK(same_bits(Rig(spec, precision, /*recompute=*/true).on_device(batch), got));
+    }
+}
+
+// Goal: what lies under adapters is copied once for a device, and no pass uses what another process has changed.
+TEST_CASE("net: makers share what lies under adapters, and no pass takes it changed") {
+  const ModelSpec spec = adapted_specs().back();
+  const Rig rig(spec);
+  const Batch batch = batch_of(spec, 2);
+  Rig::Maker one(rig, 2);
+  rig.frozen->changes_after = 1;  // another read of it
+  Rig::Maker other(rig, 2);
+  CHECK_FALSE(rig.frozen->changed);
+  CHECK(same_bits(one.make(batch, 0), other.make(batch, 0)));
+  rig.frozen->changed = true;
+  PassHooks hooks;
+  hooks.take = [](PartId, std::uint32_t, const float*) { FAIL("a gradient"); };
+  const auto refused = one.get().make(one.working(0), batch, hooks);
+  REQUIRE(refused.has_error());
+  CHECK(refused.error().text() == "was changed");
 }
 
 // Activations have 8 bits; the sums of this small network keep the error of a tensor within a few of
@@ -387,7 +457,7 @@ TEST_CASE("net: every product has whole packs, also those of an odd vocabulary")
   std::vector<Product> asked;
   NetMaker maker({model, rig.layout, Precision::kBf16, /*recompute=*/false, /*sequences=*/2},
                  device, std::make_unique<Asked>(asked), spec.input(),
-                 make_layers(spec, rig.layout, device));
+                 make_layers(spec, {rig.layout, {}, {}}, device));
   Array<float> parameters(device, rig.layout.elements());
   parameters.copy_in(maker.queue(), 0, rig.parameters);
   PassHooks hooks;
@@ -423,13 +493,12 @@ TEST_CASE(
   CHECK(taken == 0);
 }
 
+// Among them one with adapters of weights that were not given: the host says so.
 TEST_CASE("net: models that the device does not have are the host's to compute") {
   const auto device = Gpu::open({}).value();
   const LlamaSpec wide = with([](LlamaSpec& s) { s.head_width = 130; });
-  const LlamaSpec adapted =
-      with([](LlamaSpec& s) { s.lora = {.rank = 2, .alpha = 4, .targets = {"q_proj"}}; });
   for (const ModelSpec& spec :
-       {ModelSpec(SyntheticSpec{.parameters = 5000}), ModelSpec(wide), ModelSpec(adapted)}) {
+       {ModelSpec(SyntheticSpec{.parameters = 5000}), ModelSpec(wide), adapted_specs().front()}) {
     const auto model = make_model(spec, "auto").value();
     const Layout layout(model->tensors());
     CHECK(device->make_maker({spec, layout, Precision::kFp32, false, 1}) == nullptr);

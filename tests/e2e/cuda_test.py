@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 
-from harness import ISA, STARLING, Failed, environment, kill_join_and_leave, main, require, same, with_checkpoints
+from harness import ISA, STARLING, Failed, edited, environment, kill_join_and_leave, main, require, same, with_checkpoints
 
 PLUGIN = os.path.join(os.path.dirname(STARLING), "tests", "cuda", "libstarling_cuda_imitated_plugin.so")
 os.environ["STARLING_PLUGIN"] = PLUGIN
@@ -36,13 +36,9 @@ def a_kill_a_join_a_leave_and_checkpoints_change_no_bit(place):
 def a_llama_is_trained_on_gpus_by_any_group(place):
     """Heads that share keys, a window, norms of queries and keys; a kill, a join and a leave."""
     def llama(**more):
-        path = place.job(**LONGER | more)
-        with open(path) as file:
-            text = file.read()
-        with open(path, "w") as file:
-            file.write(text.replace('kind = "gpt"', 'kind = "llama"\nkey_value_heads = 1\nwindow = 5\n'
-                                    'query_key_norm = true\nfeed_forward = 24'))
-        return path
+        return edited(place, place.job(**LONGER | more),
+                      ('kind = "gpt"', 'kind = "llama"\nkey_value_heads = 1\nwindow = 5\nquery_key_norm = true\n'
+                       'feed_forward = 24'))
     quiet = place.quiet(llama())
     require(quiet.losses()[-1][1] < quiet.losses()[0][1], "the loss does not fall")
     run = place.run(llama(), "--workers", 3)
@@ -52,6 +48,21 @@ def a_llama_is_trained_on_gpus_by_any_group(place):
     processor = place.quiet(llama(isa=ISA))
     require(abs(processor.losses()[0][1] - quiet.losses()[0][1]) < 0.02, "another loss than a processor's")
     require(processor.digest() != quiet.digest(), "the digest of a processor")
+
+
+def adapters_are_trained_on_gpus_by_any_group(place):
+    base = place.quiet(place.job(**SMALL | dict(steps=40, isa=ISA, precision="fp32"))).out
+    job = edited(place, place.job(**SMALL | dict(steps=10)),
+                 (r"(?s)layers = .*?vocabulary = 256\n",
+                  f'from = "{base}"\n[lora]\nrank = 4\nalpha = 8\ntargets = ["c_attn"]\n'),
+                 (r"peak_rate = 1e-3", "peak_rate = 3e-2"))
+    quiet = place.quiet(job)
+    losses = [loss for _, loss, _ in quiet.losses()]
+    require(sum(losses[-3:]) < sum(losses[:3]), f"the loss does not fall: {losses}")
+    require(os.path.exists(os.path.join(quiet.out, "adapter_model.safetensors")), os.listdir(quiet.out))
+    run = place.run(job, "--workers", 3)
+    kill_join_and_leave(run, 2)
+    same(run, quiet)
 
 
 def a_scale_that_is_too_large_is_halved_until_steps_count_in_any_group(place):
@@ -110,6 +121,6 @@ main(any_number_of_workers_and_threads_gives_the_same_bits, a_kill_a_join_a_leav
      a_gpu_that_fails_costs_a_life_and_no_bit,
      a_group_of_others_refuses_it,
      long=(a_scale_that_is_too_large_is_halved_until_steps_count_in_any_group,
-           a_llama_is_trained_on_gpus_by_any_group,
+           a_llama_is_trained_on_gpus_by_any_group, adapters_are_trained_on_gpus_by_any_group,
            moments_in_the_hosts_memory_and_recomputing_change_no_bit,
            the_fixtures_hold))

@@ -42,6 +42,7 @@ struct DeviceOptions {
   bool same_only = false, speed_only = false;
   Precision precision = Precision::kBf16;
   std::string tune;    // the file for the fastest algorithms of products; empty: do not measure
+  bool llama = false;  // a Llama of GPT-2's size instead
   bool quick = false;  // a small model and few passes
   // Of speed: sequences of a micro-batch, compute threads (0: several of each), and how many
   // micro-batches each thread computes when all is captured (0: 20, 2 if quick).
@@ -50,7 +51,7 @@ struct DeviceOptions {
   std::FILE* out = stdout;
 };
 
-// Checks that a device gives one gradient of GPT-2 124M the same bits each time, alone and beside
+// Checks that a device gives one gradient of GPT-2 124M, or of a Llama of that size, the same bits each time, alone and beside
 // other work, and measures the tokens a second that it trains. Exit code: 1 if bits differ.
 int bench_device(const DeviceOptions& options);
 

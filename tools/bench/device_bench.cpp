@@ -1,6 +1,6 @@
 // This checks that a device computes the same gradient each time, and how fast.
 //
-// The model is GPT-2 124M, in bf16 by default; quick: a small one. Gradients go to accumulators
+// The model is GPT-2 124M or a Llama of its size, in bf16 by default; quick: a small one. Gradients go to accumulators
 // on the device as in a worker, so a device's figures are those of training alone.
 
 #include <algorithm>
@@ -29,6 +29,28 @@ using Clock = std::chrono::steady_clock;
 constexpr GptSpec kGpt2{
     .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257};
 constexpr GptSpec kSmall{.layers = 2, .heads = 2, .width = 32, .context = 32, .vocabulary = 256};
+constexpr LlamaSpec kLlama{.layers = 12,
+                           .heads = 12,
+                           .key_value_heads = 4,
+                           .head_width = 64,
+                           .width = 768,
+                           .feed_forward = 2048,
+                           .context = 1024,
+                           .vocabulary = 50257,
+                           .tied_embeddings = true};
+constexpr LlamaSpec kSmallLlama{.layers = 2,
+                                .heads = 2,
+                                .key_value_heads = 1,
+                                .head_width = 16,
+                                .width = 32,
+                                .feed_forward = 88,
+                                .context = 32,
+                                .vocabulary = 256};
+
+ModelSpec spec_of(const DeviceOptions& o) {
+  if (o.llama) return o.quick ? kSmallLlama : kLlama;
+  return o.quick ? kSmall : kGpt2;
+}
 constexpr std::uint32_t kMicroBatches = 32;  // of a step
 constexpr std::uint32_t kWarm = 3;           // micro-batches of a maker until all is captured
 
@@ -36,13 +58,14 @@ double seconds_since(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
 }
 
-Batch batch_of(const GptSpec& spec, std::uint32_t sequences, std::uint64_t number) {
+Batch batch_of(const ModelInput& input, std::uint32_t sequences, std::uint64_t number) {
   Batch batch;
   batch.sequences = sequences;
-  for (std::uint64_t i = 0; i < std::uint64_t{sequences} * spec.context; ++i) {
+  const auto vocabulary = static_cast<std::uint32_t>(input.vocabulary);
+  for (std::uint64_t i = 0; i < sequences * input.positions; ++i) {
     const auto bits = random4(1, Purpose::kSyntheticData, number, 0, i);
-    batch.tokens.push_back(static_cast<std::int32_t>(bits[0] % spec.vocabulary));
-    batch.targets.push_back(static_cast<std::int32_t>(bits[1] % spec.vocabulary));
+    batch.tokens.push_back(static_cast<std::int32_t>(bits[0] % vocabulary));
+    batch.targets.push_back(static_cast<std::int32_t>(bits[1] % vocabulary));
   }
   return batch;
 }
@@ -50,11 +73,11 @@ Batch batch_of(const GptSpec& spec, std::uint32_t sequences, std::uint64_t numbe
 // A DeviceBench is a model with its first parameters, on the device and here.
 struct DeviceBench {
   DeviceBench(const DeviceOptions& o, Device& on)
-      : options(o), spec(o.quick ? kSmall : kGpt2), device(on) {
-    job.model = spec;
+      : options(o), input(*input_of(spec_of(o))), device(on) {
+    job.model = spec_of(o);
     job.micro_batches = kMicroBatches;
     job.precision = o.precision;
-    model = make_model(spec, "auto").value();
+    model = make_model(job.model, "auto").value();
     layout.emplace(model->tensors());
     parameters.resize(layout->elements());
     STARLING_CHECK(model->initialise(1, *layout, parameters));
@@ -62,7 +85,7 @@ struct DeviceBench {
   }
 
   const DeviceOptions& options;
-  const GptSpec spec;
+  const ModelInput input;
   Device& device;
   Job job;
   std::unique_ptr<Model> model;
@@ -72,7 +95,7 @@ struct DeviceBench {
 
 // Prints hashes of one gradient, and how many times each came.
 Result<int> same(const DeviceBench& bench, std::uint32_t sequences) {
-  const Batch batch = batch_of(bench.spec, sequences, 0);
+  const Batch batch = batch_of(bench.input, sequences, 0);
   WholeGradients gradients(bench.job, *bench.model, *bench.layout, bench.device, sequences);
   WholeGradients others(bench.job, *bench.model, *bench.layout, bench.device, sequences);
   std::vector<float> gradient(bench.layout->elements()), other(gradient.size());
@@ -83,7 +106,8 @@ Result<int> same(const DeviceBench& bench, std::uint32_t sequences) {
     std::jthread beside;
     if (i % 2 == 1)
       beside = std::jthread([&] {
-        STARLING_CHECK(others.compute(bench.parameters, batch_of(bench.spec, sequences, i), other));
+        STARLING_CHECK(
+            others.compute(bench.parameters, batch_of(bench.input, sequences, i), other));
       });
     STARLING_TRY(gradients.compute(bench.parameters, batch, gradient));
     ++hashes[hash128(as_bytes(std::span<const float>(gradient)))];
@@ -114,7 +138,7 @@ Result<Speed> speed(const DeviceBench& bench, std::uint32_t sequences, std::uint
   {
     std::vector<float> gradient(layout.elements());
     WholeGradients first(bench.job, *bench.model, layout, bench.device, sequences);
-    STARLING_TRY(first.compute(bench.parameters, batch_of(bench.spec, sequences, 0), gradient));
+    STARLING_TRY(first.compute(bench.parameters, batch_of(bench.input, sequences, 0), gradient));
     std::vector<std::int16_t> fitting(layout.blocks());
     initial_exponents(Grid(kMicroBatches), layout, gradient, fitting);
     exponents.copy_in(*queue, 0, fitting);
@@ -128,7 +152,7 @@ Result<Speed> speed(const DeviceBench& bench, std::uint32_t sequences, std::uint
                         next_scale(loss_scale_rule(bench.job), {}, false).log2};
   std::atomic<std::uint64_t> aside = 0;
   const auto work = [&](std::uint32_t t, std::uint32_t first, std::uint32_t count) {
-    const Batch batch = batch_of(bench.spec, sequences, 0);
+    const Batch batch = batch_of(bench.input, sequences, 0);
     for (std::uint32_t i = first; i < first + count; ++i) {
       auto adding = sums.begin(makers[t]->queue(), working.exponents, /*seed=*/1, /*step=*/0,
                                MicroBatch(t * (each + kWarm) + i));
@@ -150,10 +174,19 @@ Result<Speed> speed(const DeviceBench& bench, std::uint32_t sequences, std::uint
 }
 
 // Returns the floating point operations of a token: 6 for each weight of a
-// product, and for attention's two products 6 for each width and visible position.
+// product, and for attention's two products 6 for each number of queries and visible position.
 double operations(const GptSpec& s) {
   const double c = s.width, weights = s.layers * 12 * c * c + s.vocabulary * c;
   return 6 * weights + s.layers * 2 * 6 * c * (s.context + 1) / 2;
+}
+double operations(const LlamaSpec& s) {
+  const double c = s.width, q = s.query_width(), k = s.key_value_width(), f = s.feed_forward;
+  const double weights = s.layers * c * (2 * q + 2 * k + 3 * f) + s.vocabulary * c;
+  return 6 * weights + s.layers * 2 * 6 * q * (s.context + 1) / 2;
+}
+double operations(const ModelSpec& spec) {
+  if (const auto* llama = std::get_if<LlamaSpec>(&spec)) return operations(*llama);
+  return operations(std::get<GptSpec>(spec));
 }
 
 Result<> speeds(const DeviceBench& bench) {
@@ -167,14 +200,14 @@ Result<> speeds(const DeviceBench& bench) {
     for (const std::uint32_t threads : either(o.threads, {1u, 2u})) {
       STARLING_TRY(s,
                    speed(bench, sequences, threads, o.micro_batches > 0 ? o.micro_batches : usual));
-      const double tokens = double(sequences) * bench.spec.context / s.seconds;
+      const double tokens = double(sequences) * double(bench.input.positions) / s.seconds;
       std::fprintf(bench.options.out,
                    o.json ? "{\"name\":\"speed\",\"sequences\":%u,\"threads\":%u,\"ms\":%.4g,"
                             "\"tokens_per_s\":%.6g,\"tflop_s\":%.4g,\"aside_permille\":%.4g}\n"
                           : "speed  %3u sequences, %u threads: %8.3f ms, %9.0f tokens/s, %6.1f "
                             "TFLOP/s, %.2f of 1000 blocks to the side list\n",
                    sequences, threads, 1000 * s.seconds, tokens,
-                   tokens * operations(bench.spec) / 1e12, s.aside);
+                   tokens * operations(bench.job.model) / 1e12, s.aside);
       std::fflush(bench.options.out);
     }
   return ok();

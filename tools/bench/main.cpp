@@ -208,6 +208,7 @@ Benchmark add_device(CLI::App& app, Commands& o) {
   sub->add_flag_callback(
          "--fp16", [&o] { o.device.precision = Precision::kFp16; }, "in fp16 instead of bf16")
       ->excludes(fp32);
+  sub->add_flag("--llama", o.device.llama, "a Llama of GPT-2's size instead of GPT-2 124M");
   sub->add_option("--sequences", o.device.sequences, "of a micro-batch, for --speed and --tune")
       ->check(CLI::Range(1, 1024));
   sub->add_option("--threads", o.device.threads, "that compute, for --speed")
