@@ -1,5 +1,6 @@
 #include "core/observe/loss_curve.h"
 
+#include <cmath>
 #include <cstddef>
 #include <utility>
 #include <variant>
@@ -7,8 +8,8 @@
 namespace starling {
 namespace {
 
-constexpr std::size_t kLossesMax = std::size_t{1} << 16;  // 1 MiB
-constexpr std::size_t kEpochsMax = 1000;                  // more lines than a picture has room for
+constexpr std::size_t kStepsMax = std::size_t{1} << 16;  // 2 MiB
+constexpr std::size_t kEpochsMax = 1000;                 // more lines than a picture has room for
 
 }  // namespace
 
@@ -19,21 +20,23 @@ std::string label_of(const event::EpochFormed& epoch) {
 }
 
 void LossCurve::on(const Event& event) {
-  if (const auto* step = std::get_if<event::StepPassed>(&event)) add_step(step->record);
+  if (const auto* step = std::get_if<event::StepPassed>(&event)) add_step(*step);
   if (const auto* epoch = std::get_if<event::EpochFormed>(&event)) add_epoch(*epoch);
   if (const auto* e = std::get_if<event::Evaluated>(&event);
-      e && evaluations_.size() < kLossesMax &&
+      e && evaluations_.size() < kStepsMax &&
       (evaluations_.empty() || evaluations_.back().version < e->version))
     evaluations_.push_back({e->version, e->loss});
 }
 
-void LossCurve::add_step(const StepRecord& record) {
+void LossCurve::add_step(const event::StepPassed& step) {
+  const StepRecord& record = step.record;
   if (last_ && record.version <= *last_) return;
   last_ = record.version;
-  if (steps_++ % every_ == 0) losses_.push_back({record.version, record.loss});
-  if (losses_.size() < kLossesMax) return;
-  for (std::size_t i = 0; 2 * i < losses_.size(); ++i) losses_[i] = losses_[2 * i];
-  losses_.resize((losses_.size() + 1) / 2);
+  if (steps_++ % every_ == 0)
+    kept_.push_back({record.version, record.loss, record.norm, step.rate.value_or(std::nan(""))});
+  if (kept_.size() < kStepsMax) return;
+  for (std::size_t i = 0; 2 * i < kept_.size(); ++i) kept_[i] = kept_[2 * i];
+  kept_.resize((kept_.size() + 1) / 2);
   every_ *= 2;
 }
 
@@ -46,7 +49,13 @@ void LossCurve::add_epoch(const event::EpochFormed& epoch) {
 }
 
 Result<> LossCurve::save(const std::string& path, const std::string& title) const {
-  return write_loss_svg(path, title, losses_, epochs_, evaluations_);
+  LossPicture picture{.title = title, .held_out = evaluations_, .epochs = epochs_};
+  for (const Step& step : kept_) {
+    picture.losses.push_back({step.version, step.loss});
+    picture.norms.push_back({step.version, step.norm});
+    picture.rates.push_back({step.version, step.rate});
+  }
+  return write_loss_svg(path, picture);
 }
 
 }  // namespace starling

@@ -1,5 +1,5 @@
 #pragma once
-// LossCurve keeps the losses, evaluations and epochs of a run, for the picture of loss_svg.h.
+// LossCurve keeps what a run's picture shows (loss_svg.h).
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@ namespace starling {
 // Returns "1.2 forced, 3 workers".
 std::string label_of(const event::EpochFormed& epoch);
 
-// Memory: 2 MiB at most, however long the run.
+// Memory: 4 MiB at most, however long the run.
 class LossCurve : public EventSink {
  public:
   void on(const Event& event) override;
@@ -23,13 +23,17 @@ class LossCurve : public EventSink {
   Result<> save(const std::string& path, const std::string& title) const;
 
  private:
-  void add_step(const StepRecord& record);
+  struct Step {
+    Version version = 0;
+    double loss = 0, norm = 0, rate = 0;  // rate: NaN where none is told
+  };
+  void add_step(const event::StepPassed& step);
   void add_epoch(const event::EpochFormed& epoch);
 
-  std::vector<LossPoint> evaluations_;
+  std::vector<CurvePoint> evaluations_;
   std::uint64_t steps_ = 0;
   std::optional<Version> last_;
-  std::vector<LossPoint> losses_;  // one in `every_` steps, so that they are bounded
+  std::vector<Step> kept_;  // one in `every_` steps, so that they are bounded
   std::uint64_t every_ = 1;
   std::vector<EpochMark> epochs_;
 };

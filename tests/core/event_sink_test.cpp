@@ -91,8 +91,11 @@ TEST_CASE("curve: losses in order, and an epoch where it begins") {
   REQUIRE(curve.save(folder.path() + "/loss.svg", "job"));
   std::ifstream file(folder.path() + "/loss.svg");
   const std::string svg{std::istreambuf_iterator<char>(file), {}};
-  CHECK(svg == loss_svg("job", std::vector<LossPoint>{{0, 4}, {1, 4}, {2, 4}},
-                        std::vector<EpochMark>{{0, "3.2 fresh, 1 worker"}}));
+  const double norm = step_with(0, 4).record.norm;
+  CHECK(svg == loss_svg({.title = "job",
+                         .losses = {{0, 4}, {1, 4}, {2, 4}},
+                         .norms = {{0, norm}, {1, norm}, {2, norm}},
+                         .epochs = {{0, "3.2 fresh, 1 worker"}}}));
 }
 
 }  // namespace starling

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -350,14 +351,15 @@ TEST_CASE("the ledger script agrees with a good run and sees each kind of break"
 }
 
 TEST_CASE("the loss curve is whole, bounded and escaped") {
-  std::vector<LossPoint> points;
-  for (Version v = 0; v < 100000; ++v) points.push_back({v, 5.0 / (1 + static_cast<double>(v))});
-  points[50000].loss = 7.5;  // a spike must not be lost to thinning
-  const std::vector<EpochMark> epochs = {{0, "1.1 fresh"}, {300, "1.2 <forced> & more"}};
-  const std::string svg = loss_svg("a <job> & b", points, epochs);
+  LossPicture picture{.title = "a <job> & b",
+                      .epochs = {{0, "1.1 fresh"}, {300, "1.2 <forced> & more"}}};
+  for (Version v = 0; v < 100000; ++v)
+    picture.losses.push_back({v, 1 + 5.0 / (1 + static_cast<double>(v))});
+  picture.losses[50000].value = 7.5;  // a spike must not be lost to thinning
+  const std::string svg = loss_svg(picture);
   CHECK(svg.starts_with("<svg "));
   CHECK(svg.ends_with("</svg>\n"));
-  CHECK(svg.size() < 40000);
+  CHECK(svg.size() < 60000);
   CHECK(has(svg, "a &lt;job&gt; &amp; b"));
   CHECK(has(svg, "<title>epoch 1.2 &lt;forced&gt; &amp; more</title>"));
   CHECK(has(svg, ">8</text>"));  // the axis reaches beyond the spike
@@ -370,32 +372,74 @@ TEST_CASE("the loss curve is whole, bounded and escaped") {
 
 TEST_CASE("the loss curve of nothing, of one step, of equal and of broken losses") {
   const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
-  for (const std::vector<LossPoint>& points : {std::vector<LossPoint>{},
-                                               {{3, 2.5}},
-                                               {{0, 2.5}, {1, 2.5}},
-                                               {{0, nan}, {1, inf}},
-                                               {{0, 0}, {1, 0}}}) {
-    const std::string svg = loss_svg("t", points, {});
+  for (const std::vector<CurvePoint>& points : {std::vector<CurvePoint>{},
+                                                {{3, 2.5}},
+                                                {{0, 2.5}, {1, 2.5}},
+                                                {{0, nan}, {1, inf}},
+                                                {{0, 0}, {1, 0}},
+                                                {{0, 1e-300}, {1, 1e300}}}) {
+    const std::string svg =
+        loss_svg({.title = "t", .losses = points, .norms = points, .rates = points});
     CHECK(svg.ends_with("</svg>\n"));
     CHECK_FALSE(has(svg, "nan\""));
     CHECK_FALSE(has(svg, "inf\""));
   }
   // A gap: two pieces of a path, the single point as a dot.
-  const std::vector<LossPoint> gap = {{0, 3}, {1, 2}, {2, nan}, {3, 1}};
-  const std::string svg = loss_svg("t", gap, {});
+  const std::string svg = loss_svg({.title = "t", .losses = {{0, 3}, {1, 2}, {2, nan}, {3, 1}}});
   CHECK(has(svg, "<circle"));
   const std::string path = svg.substr(svg.find("<path"));
   CHECK(std::count(path.begin(), path.end(), 'M') == 2);
 }
 
+TEST_CASE("losses of many steps are drawn lightly below their moving average") {
+  LossPicture picture{.title = "t"};
+  for (Version v = 0; v < 63; ++v) picture.losses.push_back({v, v % 2 == 0 ? 2.0 : 4.0});
+  CHECK_FALSE(has(loss_svg(picture), "loss faint"));
+  picture.losses.push_back({63, 4});
+  const std::string svg = loss_svg(picture);
+  CHECK(has(svg, "loss faint"));
+  const auto heights = [&](const std::string& begin) {
+    const std::string path = svg.substr(svg.find(begin));
+    std::istringstream in(path.substr(0, path.find("\"/>")));
+    std::vector<double> found;
+    for (std::string word; std::getline(in, word, ' ');)
+      if (std::isdigit(static_cast<unsigned char>(word[0]))) found.push_back(std::stod(word));
+    return found;
+  };
+  const auto raw = heights("<path class=\"loss faint\""), mean = heights("<path class=\"loss\"");
+  REQUIRE(raw.size() == 64);
+  REQUIRE(mean.size() == 64);
+  CHECK(std::abs(raw[30] - raw[31]) > 200);  // 2 and 4 of an axis from 2 to 4
+  CHECK(std::abs(mean[30] - mean[31]) < 120);
+}
+
+TEST_CASE("norm and rate have fields of their own, and what spans decades a logarithmic axis") {
+  LossPicture picture{.title = "t"};
+  for (Version v = 0; v < 10; ++v) {
+    picture.losses.push_back({v, 3 - 0.1 * static_cast<double>(v)});
+    picture.norms.push_back({v, std::pow(10.0, static_cast<double>(v) - 4)});
+    picture.rates.push_back({v, 1e-3});
+  }
+  const std::string svg = loss_svg(picture);
+  CHECK(has(svg, ">norm</text>"));
+  CHECK(has(svg, ">rate</text>"));
+  CHECK(has(svg, ">0.0001</text>"));
+  CHECK(has(svg, ">1e+04</text>"));
+  CHECK(has(svg, ">3.0</text>"));  // losses from 2.1 to 3 are drawn as they are
+  picture.norms.clear();
+  for (CurvePoint& rate : picture.rates) rate.value = std::nan("");
+  CHECK_FALSE(has(loss_svg(picture), "norm"));
+  CHECK_FALSE(has(loss_svg(picture), "rate"));
+}
+
 TEST_CASE("the loss curve is written whole or not at all") {
   const ObserveFolder folder("observe");
   fs::create_directories(folder.path());
-  const std::vector<LossPoint> points = {{0, 2}, {1, 1}};
-  REQUIRE(write_loss_svg(folder.path() + "/loss.svg", "t", points, {}));
-  CHECK(fs::file_size(folder.path() + "/loss.svg") == loss_svg("t", points, {}).size());
+  const LossPicture picture{.title = "t", .losses = {{0, 2}, {1, 1}}};
+  REQUIRE(write_loss_svg(folder.path() + "/loss.svg", picture));
+  CHECK(fs::file_size(folder.path() + "/loss.svg") == loss_svg(picture).size());
   CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
-  CHECK(write_loss_svg(folder.path() + "/none/loss.svg", "t", points, {}).error().code() ==
+  CHECK(write_loss_svg(folder.path() + "/none/loss.svg", picture).error().code() ==
         Code::kBadInput);
 }
 
