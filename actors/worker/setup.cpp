@@ -180,6 +180,15 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
                                                     parameters.all(), batch, parameters.place()));
   setup->kernel_samples = probe.samples;
   STARLING_TRY(setup->check(probe.result));
+  // Adapters begin with zeros, of which half of their products are zeros whoever computes them.
+  std::vector<float> drawn;
+  if (lora_of(job.model).on()) {
+    const auto moved = kernels::with_drawn_adapters(layout, parameters.all());
+    STARLING_TRY(of_drawn, kernels::checked_first_gradient(few, *model, layout, *setup->device,
+                                                           moved, batch));
+    drawn = std::move(of_drawn.gradient);
+    setup->kernel_samples += of_drawn.samples;
+  }
   STARLING_TRY(check_between_tensors(layout, probe.gradient));
   setup->exponents.resize(layout.blocks());
   kernels::initial_exponents(kernels::Grid(job), layout, probe.gradient, setup->exponents);
@@ -188,7 +197,8 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
 
   const Digest initial =
       cut_of(layout) + hash128(as_bytes(std::span<const float>(parameters.all())));
-  const Digest first = hash128(as_bytes(std::span<const float>(probe.gradient)));
+  Digest first = hash128(as_bytes(std::span<const float>(probe.gradient)));
+  if (!drawn.empty()) first = first + hash128(as_bytes(std::span<const float>(drawn)));
   const Digest steps = kernels::probe_steps(with_fixed_schedule(job));
   ByteWriter writer;
   writer.put(std::array{first, initial, data_identity, steps});

@@ -1,6 +1,7 @@
 #include "kernels/cuda/frozen.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "kernels/cuda/queue.h"
@@ -8,6 +9,7 @@
 namespace starling::kernels::cuda {
 namespace {
 
+constexpr float kF16Max = 65504;
 constexpr std::size_t kChunk = std::size_t{1} << 22;  // elements that are copied at once
 
 bool is_matrix(const TensorSpec& spec) {
@@ -43,11 +45,21 @@ DeviceFrozen::DeviceFrozen(Device& device, Type type, const std::vector<TensorSp
       if (!is_matrix(specs[t]) || type == Type::kF32) {
         queue->copy_in(to + from * sizeof(float), as_bytes(read));
       } else {
+        const auto large =
+            std::ranges::find_if(read, [](float x) { return std::abs(x) > kF16Max; });
+        if (type == Type::kF16 && large != read.end() && beyond_.empty())
+          beyond_ = specs[t].name + " has " + std::to_string(*large) +
+                    ", which precision = \"fp16\" cannot hold; \"bf16\" can; [job]";
         floats.copy_in(*queue, 0, read);
         to_halves(stream, type, count, floats.data(), reinterpret_cast<std::uint16_t*>(to) + from);
       }
       queue->wait();
     }
+}
+
+Result<> DeviceFrozen::intact() const {
+  if (!beyond_.empty()) return bad_input(beyond_);
+  return values_->intact();
 }
 
 }  // namespace starling::kernels::cuda

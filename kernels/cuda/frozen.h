@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/base/result.h"
@@ -22,8 +23,9 @@ class DeviceFrozen {
 
   // tensor: by its number in Model::frozen().
   const void* at(std::size_t tensor) const { return memory_.data() + begins_[tensor]; }
-  // As FrozenTensors::intact(): also of what is copied here, as other workers read the same file.
-  Result<> intact() const { return values_->intact(); }
+  // As FrozenTensors::intact(): also of what is copied here, as other workers read the same file. Errors: as there;
+  // kBadInput  fp16 cannot hold a number of a matrix.
+  Result<> intact() const;
 
   bool is_of(const FrozenTensors* values, Type type) const {
     return values_.get() == values && type_ == type;
@@ -33,6 +35,7 @@ class DeviceFrozen {
   const Type type_;
   const std::shared_ptr<const FrozenTensors> values_;
   std::vector<std::size_t> begins_;  // bytes
+  std::string beyond_;               // says what fp16 cannot hold
   Array<std::byte> memory_;
 };
 

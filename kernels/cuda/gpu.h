@@ -33,7 +33,8 @@ class Gpu : public CudaDevice {
 
   std::string name_;  // the device, and the library of its products
   std::mutex mutex_;
-  std::weak_ptr<const DeviceFrozen> frozen_;  // the last, guarded by mutex_
+  std::shared_ptr<const DeviceFrozen>
+      frozen_;  // the last, also for makers to come; guarded by mutex_
 };
 
 }  // namespace starling::kernels::cuda

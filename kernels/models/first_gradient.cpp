@@ -1,11 +1,14 @@
 #include "kernels/models/first_gradient.h"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <thread>
 
+#include "core/base/philox.h"
 #include "kernels/cpu/kernel_check.h"
 #include "kernels/device/array.h"
 #include "kernels/grid/quantise.h"
@@ -131,6 +134,20 @@ Result<FirstGradient> checked_first_gradient(const Job& job, const Model& model,
   STARLING_TRY(check.held());
   first.samples = check.samples();
   return std::move(first);
+}
+
+std::vector<float> with_drawn_adapters(const Layout& layout, std::span<const float> parameters) {
+  std::vector<float> moved(parameters.begin(), parameters.end());
+  for (const TensorPlace& place : layout.tensors()) {
+    if (!place.spec.name.ends_with(lora_b(""))) continue;
+    float* const b = moved.data() + std::size_t{place.first_block} * kBlock;
+    for (std::uint64_t i = 0; i < place.spec.elements(); i += 4) {
+      const auto bits = random4(/*seed=*/3, Purpose::kSyntheticData, 0, place.first_block, i);
+      for (std::uint64_t j = 0; j < std::min<std::uint64_t>(4, place.spec.elements() - i); ++j)
+        b[i + j] = std::ldexp(static_cast<float>(static_cast<std::int8_t>(bits[j] >> 24)), -12);
+    }
+  }
+  return moved;
 }
 
 }  // namespace starling::kernels

@@ -65,4 +65,8 @@ Result<FirstGradient> checked_first_gradient(const Job& job, const Model& model,
                                              const Layout& layout, Device& device,
                                              std::span<const float> parameters, const Batch& batch);
 
+// Returns the parameters with numbers in the place of the zeros that an adapter's second matrix begins with: as large as
+// after some steps, the same ones everywhere. With those zeros half of an adapter's products are zeros, whoever computes.
+std::vector<float> with_drawn_adapters(const Layout& layout, std::span<const float> parameters);
+
 }  // namespace starling::kernels

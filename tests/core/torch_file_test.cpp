@@ -19,7 +19,8 @@ namespace {
 
 std::string number(std::uint64_t value, int bytes) {
   std::string text;
-  for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> 8 * i);
+  for (int i = 0; i < bytes; ++i)
+    text += static_cast<char>(i < 8 ? value >> 8 * i : 0);  // wider fields end with zeros
   return text;
 }
 

@@ -282,6 +282,20 @@ TEST_CASE("net: makers share what lies under adapters, and no pass takes it chan
   CHECK(refused.error().text() == "was changed");
 }
 
+TEST_CASE("net: a number under adapters that fp16 cannot hold is named") {
+  const ModelSpec spec = adapted_specs().front();
+  Rig rig(spec, Precision::kFp16);
+  rig.frozen->values("h.1.mlp.c_fc.weight", *rig.model)[7] = 7e4f;
+  Rig::Maker maker(rig, 2);
+  PassHooks hooks;
+  hooks.take = [](PartId, std::uint32_t, const float*) { FAIL("a gradient"); };
+  const auto refused = maker.get().make(maker.working(0), batch_of(spec, 2), hooks);
+  REQUIRE(refused.has_error());
+  CHECK(refused.error().text() ==
+        "h.1.mlp.c_fc.weight has 70000.000000, which precision = \"fp16\" cannot hold; \"bf16\" "
+        "can; [job]");
+}
+
 // Activations have 8 bits; the sums of this small network keep the error of a tensor within a few of
 // them.
 TEST_CASE("net: in bf16 the device's gradient is near the reference's") {

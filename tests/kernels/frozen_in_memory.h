@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "core/job/layout.h"
@@ -38,6 +39,12 @@ class FrozenInMemory : public FrozenTensors {
   }
   Result<> intact() const override {
     return changed ? Result<>(bad_input("was changed")) : Result<>(ok());
+  }
+  // Of the tensor of that name.
+  std::vector<float>& values(const std::string& name, const Model& adapted) {
+    const auto found = std::ranges::find(adapted.frozen(), name, &TensorSpec::name);
+    REQUIRE(found != adapted.frozen().end());
+    return tensors_[static_cast<std::size_t>(found - adapted.frozen().begin())];
   }
   mutable bool changed = false;
   mutable int changes_after = 0;  // reads; 0: never

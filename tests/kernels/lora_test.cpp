@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/models/adapters.h"
+#include "kernels/models/first_gradient.h"
 #include "kernels/models/flat.h"
 #include "kernels/models/model.h"
 #include "tests/kernels/frozen_in_memory.h"
@@ -237,6 +238,26 @@ TEST_CASE("lora: a model without any of the modules that are adapted is none") {
   const auto made = make_model(spec, "auto");
   REQUIRE_FALSE(made);
   CHECK(made.error().text() == "the model has none of the modules that are adapted: c_attn");
+}
+
+// Goal: a gradient that two machines compare has every product in it. Method: no tensor's gradient is zeros, as those of
+// all first matrices are at the beginning.
+TEST_CASE("lora: with drawn adapters every product has a part in the gradient") {
+  for (const ModelSpec& spec : adapted_specs()) {
+    Pair pair(spec);
+    const auto zeros = [&](const std::vector<float>& gradient) {
+      return std::ranges::count_if(pair.layout.tensors(), [&](const TensorPlace& place) {
+        const auto begin = gradient.begin() + std::ptrdiff_t{place.first_block} * kBlock;
+        return std::all_of(begin, begin + static_cast<std::ptrdiff_t>(place.spec.elements()),
+                           [](float x) { return x == 0; });
+      });
+    };
+    const Batch batch = batch_of(spec, 2);
+    CHECK(zeros(pass_of(*pair.adapted, pair.adapters, batch).gradient) ==
+          std::ssize(pair.layout.tensors()) / 2);
+    pair.adapters = with_drawn_adapters(pair.layout, pair.adapters);
+    CHECK(zeros(pass_of(*pair.adapted, pair.adapters, batch).gradient) == 0);
+  }
 }
 
 }  // namespace starling::kernels

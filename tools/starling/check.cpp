@@ -92,13 +92,16 @@ Result<> say_adapters(const Job& job, kernels::Model& model, std::uint64_t param
     frozen += spec->elements();
     bytes += tensor->entry->bytes;
   }
+  std::string on_gpu;
+  if (job.isa == "cuda") on_gpu = memory_text(frozen * (job.precision == Precision::kFp32 ? 4 : 2));
   std::string targets;
   for (const std::string& target : lora.targets) targets += (targets.empty() ? "" : ", ") + target;
   std::printf(
       "adapters: rank %u, alpha %g, of %s: %llu parameters are trained, %llu stay as they are, %s "
-      "of memory once for all workers of a machine\n",
+      "of memory once for all workers of a machine%s\n",
       lora.rank, lora.alpha, targets.c_str(), static_cast<unsigned long long>(parameters),
-      static_cast<unsigned long long>(frozen), memory_text(bytes).c_str());
+      static_cast<unsigned long long>(frozen), memory_text(bytes).c_str(),
+      on_gpu.empty() ? "" : (", and " + on_gpu + " of the GPU's for each").c_str());
   return ok();
 }
 
