@@ -173,21 +173,26 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
     STARLING_TRY(part, part_of(batch, 0, job.local.steps / few.local.steps));
     batch = std::move(part);
   }
-  STARLING_TRY(probe, from == ModelFrom::kJob && script == nullptr
-                          ? kernels::checked_first_gradient(few, *model, layout, *setup->device,
-                                                            parameters.all(), batch)
-                          : kernels::first_gradient(few, *model, layout, *setup->device,
-                                                    parameters.all(), batch, parameters.place()));
+  const auto first_gradient = [&] {
+    return from == ModelFrom::kJob && script == nullptr
+               ? kernels::checked_first_gradient(few, *model, layout, *setup->device,
+                                                 parameters.all(), batch)
+               : kernels::first_gradient(few, *model, layout, *setup->device, parameters.all(),
+                                         batch, parameters.place());
+  };
+  STARLING_TRY(probe, first_gradient());
   setup->kernel_samples = probe.samples;
   STARLING_TRY(setup->check(probe.result));
-  // Adapters begin with zeros, of which half of their products are zeros whoever computes them.
-  std::vector<float> drawn;
-  if (lora_of(job.model).on()) {
-    const auto moved = kernels::with_drawn_adapters(layout, parameters.all());
-    STARLING_TRY(of_drawn, kernels::checked_first_gradient(few, *model, layout, *setup->device,
-                                                           moved, batch));
-    drawn = std::move(of_drawn.gradient);
-    setup->kernel_samples += of_drawn.samples;
+  std::vector<float> with_drawn;  // the gradient with numbers in the place of matrices of zeros
+  if (const auto drawn = kernels::draw_zero_matrices(layout, parameters.all()); !drawn.empty()) {
+    STARLING_TRY(again, first_gradient());
+    setup->kernel_samples += again.samples;
+    with_drawn = std::move(again.gradient);
+    for (const std::size_t tensor : drawn) {
+      const TensorPlace& place = layout.tensors()[tensor];
+      std::ranges::fill(
+          parameters.part(std::size_t{place.first_block} * kBlock, place.spec.elements()), 0.0f);
+    }
   }
   STARLING_TRY(check_between_tensors(layout, probe.gradient));
   setup->exponents.resize(layout.blocks());
@@ -198,7 +203,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
   const Digest initial =
       cut_of(layout) + hash128(as_bytes(std::span<const float>(parameters.all())));
   Digest first = hash128(as_bytes(std::span<const float>(probe.gradient)));
-  if (!drawn.empty()) first = first + hash128(as_bytes(std::span<const float>(drawn)));
+  if (!with_drawn.empty()) first = first + hash128(as_bytes(std::span<const float>(with_drawn)));
   const Digest steps = kernels::probe_steps(with_fixed_schedule(job));
   ByteWriter writer;
   writer.put(std::array{first, initial, data_identity, steps});

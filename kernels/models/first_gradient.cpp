@@ -136,18 +136,22 @@ Result<FirstGradient> checked_first_gradient(const Job& job, const Model& model,
   return std::move(first);
 }
 
-std::vector<float> with_drawn_adapters(const Layout& layout, std::span<const float> parameters) {
-  std::vector<float> moved(parameters.begin(), parameters.end());
-  for (const TensorPlace& place : layout.tensors()) {
-    if (!place.spec.name.ends_with(lora_b(""))) continue;
-    float* const b = moved.data() + std::size_t{place.first_block} * kBlock;
-    for (std::uint64_t i = 0; i < place.spec.elements(); i += 4) {
+std::vector<std::size_t> draw_zero_matrices(const Layout& layout, std::span<float> parameters) {
+  std::vector<std::size_t> drawn;
+  const auto is_zero = [](float x) { return std::bit_cast<std::uint32_t>(x) == 0; };
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    const TensorPlace& place = layout.tensors()[t];
+    const auto all =
+        parameters.subspan(std::size_t{place.first_block} * kBlock, place.spec.elements());
+    if (place.spec.shape.size() < 2 || !std::ranges::all_of(all, is_zero)) continue;
+    drawn.push_back(t);
+    for (std::size_t i = 0; i < all.size(); i += 4) {
       const auto bits = random4(/*seed=*/3, Purpose::kSyntheticData, 0, place.first_block, i);
-      for (std::uint64_t j = 0; j < std::min<std::uint64_t>(4, place.spec.elements() - i); ++j)
-        b[i + j] = std::ldexp(static_cast<float>(static_cast<std::int8_t>(bits[j] >> 24)), -12);
+      for (std::size_t j = 0; j < std::min<std::size_t>(4, all.size() - i); ++j)
+        all[i + j] = std::ldexp(static_cast<float>(static_cast<std::int8_t>(bits[j] >> 24)), -12);
     }
   }
-  return moved;
+  return drawn;
 }
 
 }  // namespace starling::kernels

@@ -65,8 +65,9 @@ Result<FirstGradient> checked_first_gradient(const Job& job, const Model& model,
                                              const Layout& layout, Device& device,
                                              std::span<const float> parameters, const Batch& batch);
 
-// Returns the parameters with numbers in the place of the zeros that an adapter's second matrix begins with: as large as
-// after some steps, the same ones everywhere. With those zeros half of an adapter's products are zeros, whoever computes.
-std::vector<float> with_drawn_adapters(const Layout& layout, std::span<const float> parameters);
+// Puts numbers in the place of matrices that are nothing but zeros, as an adapter's second one and other residual branches
+// are at first: with zeros there what else they are multiplied with shows nothing, whoever computes. As large as after
+// some steps, the same ones everywhere. Returns the numbers of the tensors.
+std::vector<std::size_t> draw_zero_matrices(const Layout& layout, std::span<float> parameters);
 
 }  // namespace starling::kernels
