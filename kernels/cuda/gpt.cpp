@@ -10,28 +10,16 @@ namespace starling::kernels::cuda {
 namespace {
 
 // x + c_proj(attention(c_attn(ln_1(x))))
-class DeviceAttention : public DeviceLayer {
+class DeviceAttention : public BlockLayer<DeviceAttention> {
+  friend BlockLayer;
+
  public:
   DeviceAttention(const GptSpec& spec, const Tensors& tensors, const std::string& prefix)
-      : spec_(spec),
+      : BlockLayer(spec.width, part_of(tensors, {prefix + "attn.c_attn", prefix + "attn.c_proj"})),
+        spec_(spec),
         norm_(DeviceNorm::named(tensors, prefix + "ln_1", spec.width)),
         qkv_(DeviceLinear::named(tensors, prefix + "attn.c_attn", spec.width, 3 * spec.width)),
-        project_(DeviceLinear::named(tensors, prefix + "attn.c_proj", spec.width, spec.width)),
-        part_(part_of(tensors, {&qkv_, &project_})) {}
-
-  std::size_t width() const override { return spec_.width; }
-  std::size_t saved(const Pass& pass) const override {
-    Carver carver(nullptr);
-    take_saved(pass, carver);
-    return carver.used();
-  }
-  std::size_t scratch(const Pass& pass) const override {
-    Carver carver(nullptr);
-    take_scratch(pass, carver);
-    return carver.used();
-  }
-  std::vector<PartId> parts() const override { return one_part(part_); }
-  std::vector<Use> pieces() const override { return one_use(part_); }
+        project_(DeviceLinear::named(tensors, prefix + "attn.c_proj", spec.width, spec.width)) {}
 
   void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
     const Saved s = saved_of(pass, saved);
@@ -105,32 +93,19 @@ class DeviceAttention : public DeviceLayer {
   const GptSpec spec_;
   const DeviceNorm norm_;
   const DeviceLinear qkv_, project_;
-  const std::optional<PartId> part_;
 };
 
 // x + c_proj(gelu(c_fc(ln_2(x))))
-class DeviceFeedForward : public DeviceLayer {
+class DeviceFeedForward : public BlockLayer<DeviceFeedForward> {
+  friend BlockLayer;
+
  public:
   DeviceFeedForward(const GptSpec& spec, const Tensors& tensors, const std::string& prefix)
-      : width_(spec.width),
+      : BlockLayer(spec.width, part_of(tensors, {prefix + "mlp.c_fc", prefix + "mlp.c_proj"})),
+        width_(spec.width),
         norm_(DeviceNorm::named(tensors, prefix + "ln_2", spec.width)),
         widen_(DeviceLinear::named(tensors, prefix + "mlp.c_fc", spec.width, 4 * spec.width)),
-        project_(DeviceLinear::named(tensors, prefix + "mlp.c_proj", 4 * spec.width, spec.width)),
-        part_(part_of(tensors, {&widen_, &project_})) {}
-
-  std::size_t width() const override { return width_; }
-  std::size_t saved(const Pass& pass) const override {
-    Carver carver(nullptr);
-    take_saved(pass, carver);
-    return carver.used();
-  }
-  std::size_t scratch(const Pass& pass) const override {
-    Carver carver(nullptr);
-    take_scratch(pass, carver);
-    return carver.used();
-  }
-  std::vector<PartId> parts() const override { return one_part(part_); }
-  std::vector<Use> pieces() const override { return one_use(part_); }
+        project_(DeviceLinear::named(tensors, prefix + "mlp.c_proj", 4 * spec.width, spec.width)) {}
 
   void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
     Carver kept(saved);
@@ -178,7 +153,6 @@ class DeviceFeedForward : public DeviceLayer {
   const std::uint32_t width_;
   const DeviceNorm norm_;
   const DeviceLinear widen_, project_;
-  const std::optional<PartId> part_;
 };
 
 }  // namespace

@@ -39,11 +39,16 @@ struct DeviceRotary {
   Array<float> cosines, sines;
 };
 
-class DeviceLlamaAttention : public DeviceLayer {
+class DeviceLlamaAttention : public BlockLayer<DeviceLlamaAttention> {
+  friend BlockLayer;
+
  public:
   DeviceLlamaAttention(const LlamaSpec& spec, const Tensors& tensors, const std::string& prefix,
                        std::shared_ptr<const DeviceRotary> rotary)
-      : spec_(spec),
+      : BlockLayer(spec.width,
+                   part_of(tensors, {prefix + "self_attn.q_proj", prefix + "self_attn.k_proj",
+                                     prefix + "self_attn.v_proj", prefix + "self_attn.o_proj"})),
+        spec_(spec),
         rotary_(std::move(rotary)),
         norm_(DeviceNorm::rms(tensors, prefix + "input_layernorm", spec.width, spec.norm_epsilon)),
         queries_(linear(tensors, prefix + "self_attn.q_proj", spec.width, spec.query_width(),
@@ -52,8 +57,7 @@ class DeviceLlamaAttention : public DeviceLayer {
                      spec.query_key_value_bias)),
         values_(linear(tensors, prefix + "self_attn.v_proj", spec.width, spec.key_value_width(),
                        spec.query_key_value_bias)),
-        project_(linear(tensors, prefix + "self_attn.o_proj", spec.query_width(), spec.width)),
-        part_(part_of(tensors, {&queries_, &keys_, &values_, &project_})) {
+        project_(linear(tensors, prefix + "self_attn.o_proj", spec.query_width(), spec.width)) {
     if (!spec.query_key_norm) return;
     const auto head_norm = [&](const char* which) {
       return DeviceNorm::rms(tensors, prefix + "self_attn." + which, spec.head_width,
@@ -62,20 +66,6 @@ class DeviceLlamaAttention : public DeviceLayer {
     query_norm_ = head_norm("q_norm");
     key_norm_ = head_norm("k_norm");
   }
-
-  std::size_t width() const override { return spec_.width; }
-  std::size_t saved(const Pass& pass) const override {
-    Carver carver(nullptr);
-    take_saved(pass, carver);
-    return carver.used();
-  }
-  std::size_t scratch(const Pass& pass) const override {
-    Carver carver(nullptr);
-    take_scratch(pass, carver);
-    return carver.used();
-  }
-  std::vector<PartId> parts() const override { return one_part(part_); }
-  std::vector<Use> pieces() const override { return one_use(part_); }
 
   void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
     Carver kept(saved);
@@ -196,32 +186,20 @@ class DeviceLlamaAttention : public DeviceLayer {
   const DeviceNorm norm_;
   std::optional<DeviceNorm> query_norm_, key_norm_;
   const DeviceLinear queries_, keys_, values_, project_;
-  const std::optional<PartId> part_;
 };
 
-class DeviceLlamaFeedForward : public DeviceLayer {
+class DeviceLlamaFeedForward : public BlockLayer<DeviceLlamaFeedForward> {
+  friend BlockLayer;
+
  public:
   DeviceLlamaFeedForward(const LlamaSpec& spec, const Tensors& tensors, const std::string& prefix)
-      : norm_(DeviceNorm::rms(tensors, prefix + "post_attention_layernorm", spec.width,
+      : BlockLayer(spec.width, part_of(tensors, {prefix + "mlp.gate_proj", prefix + "mlp.up_proj",
+                                                 prefix + "mlp.down_proj"})),
+        norm_(DeviceNorm::rms(tensors, prefix + "post_attention_layernorm", spec.width,
                               spec.norm_epsilon)),
         gate_(linear(tensors, prefix + "mlp.gate_proj", spec.width, spec.feed_forward)),
         up_(linear(tensors, prefix + "mlp.up_proj", spec.width, spec.feed_forward)),
-        down_(linear(tensors, prefix + "mlp.down_proj", spec.feed_forward, spec.width)),
-        part_(part_of(tensors, {&gate_, &up_, &down_})) {}
-
-  std::size_t width() const override { return norm_.width; }
-  std::size_t saved(const Pass& pass) const override {
-    Carver carver(nullptr);
-    take_saved(pass, carver);
-    return carver.used();
-  }
-  std::size_t scratch(const Pass& pass) const override {
-    Carver carver(nullptr);
-    take_scratch(pass, carver);
-    return carver.used();
-  }
-  std::vector<PartId> parts() const override { return one_part(part_); }
-  std::vector<Use> pieces() const override { return one_use(part_); }
+        down_(linear(tensors, prefix + "mlp.down_proj", spec.feed_forward, spec.width)) {}
 
   void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
     Carver kept(saved), scratch(pass.scratch);
@@ -280,7 +258,6 @@ class DeviceLlamaFeedForward : public DeviceLayer {
 
   const DeviceNorm norm_;
   const DeviceLinear gate_, up_, down_;
-  const std::optional<PartId> part_;
 };
 
 }  // namespace

@@ -36,14 +36,6 @@ std::optional<PartId> Tensors::part_of(const std::vector<std::size_t>& numbers) 
   return std::nullopt;
 }
 
-std::vector<PartId> one_part(std::optional<PartId> part) {
-  return part ? std::vector{*part} : std::vector<PartId>();
-}
-
-std::vector<Use> one_use(std::optional<PartId> part) {
-  return part ? std::vector{Use{*part, /*use=*/0}} : std::vector<Use>();
-}
-
 std::vector<kernels::Rows> trained_rows(const Tensors& tensors, std::size_t table) {
   return is_frozen(table) ? std::vector<kernels::Rows>() : rows_by_part(tensors.layout, table);
 }
@@ -59,10 +51,6 @@ DeviceLinear DeviceLinear::named(const Tensors& tensors, const std::string& name
     linear.adapter = {tensors.named(lora_a(name)), tensors.named(lora_b(name)), tensors.lora.rank,
                       static_cast<float>(tensors.lora.scale())};
   return linear;
-}
-
-std::vector<std::size_t> DeviceLinear::tensors() const {
-  return adapter ? std::vector{adapter->a, adapter->b} : std::vector{weight};
 }
 
 void DeviceLinear::forward(const Pass& pass, const void* x, void* y, const void* add,
@@ -152,11 +140,11 @@ void DeviceLinear::backward_input(const Pass& pass, const void* dy, void* dx, Ep
   pass.products.multiply(pass.stream, q);
 }
 
-std::optional<PartId> part_of(const Tensors& tensors,
-                              const std::vector<const DeviceLinear*>& linears) {
+std::optional<PartId> part_of(const Tensors& tensors, const std::vector<std::string>& modules) {
   std::vector<std::size_t> numbers;
-  for (const DeviceLinear* const linear : linears)
-    for (const std::size_t tensor : linear->tensors()) numbers.push_back(tensor);
+  for (const std::string& module : modules)
+    numbers.push_back(tensors.named(
+        tensors.lora.on() && tensors.lora.adapts(module) ? lora_a(module) : module + ".weight"));
   return tensors.part_of(numbers);
 }
 

@@ -123,6 +123,39 @@ class DeviceLayer {
                         const void* d_out, void* d_in) const = 0;
 };
 
+// A BlockLayer is one whose trained tensors lie in one part, if it has any. Its memory is what Self carves: take_saved(pass,
+// carver) and take_scratch(pass, carver).
+template <class Self>
+class BlockLayer : public DeviceLayer {
+ public:
+  std::size_t width() const override { return width_; }
+  std::size_t saved(const Pass& pass) const override {
+    Carver carver(nullptr);
+    self().take_saved(pass, carver);
+    return carver.used();
+  }
+  std::size_t scratch(const Pass& pass) const override {
+    Carver carver(nullptr);
+    self().take_scratch(pass, carver);
+    return carver.used();
+  }
+  std::vector<PartId> parts() const override {
+    return part_ ? std::vector{*part_} : std::vector<PartId>();
+  }
+  std::vector<Use> pieces() const override {
+    return part_ ? std::vector{Use{*part_, /*use=*/0}} : std::vector<Use>();
+  }
+
+ protected:
+  BlockLayer(std::uint32_t width, std::optional<PartId> part) : width_(width), part_(part) {}
+
+ private:
+  const Self& self() const { return static_cast<const Self&>(*this); }
+
+  const std::uint32_t width_;
+  const std::optional<PartId> part_;
+};
+
 // The tensors of a model: those that are trained, those that are not, and what of these has adapters.
 struct Tensors {
   const Layout& layout;
@@ -134,9 +167,6 @@ struct Tensors {
   // Returns the part of the first that is trained.
   std::optional<PartId> part_of(const std::vector<std::size_t>& numbers) const;
 };
-// The parts that a layer reads, and what it gives, where all that is trained of it lies in one part.
-std::vector<PartId> one_part(std::optional<PartId> part);
-std::vector<Use> one_use(std::optional<PartId> part);
 // Runs of a table in parts; none of a frozen one.
 std::vector<kernels::Rows> trained_rows(const Tensors& tensors, std::size_t table);
 
@@ -172,8 +202,6 @@ struct DeviceLinear {
   void backward_input(const Pass& pass, const void* dy, void* dx,
                       Epilogue epilogue = Epilogue::kNone, void* aux = nullptr,
                       const void* add = nullptr) const;
-  // Returns the numbers of its tensors that may be trained.
-  std::vector<std::size_t> tensors() const;
 
  private:
   // low = scale x A^T; d_low = scale dy B
@@ -181,9 +209,8 @@ struct DeviceLinear {
   void lower_gradient(const Pass& pass, const void* dy) const;
 };
 
-// Returns the part of what is trained of a layer with these, which lies in one.
-std::optional<PartId> part_of(const Tensors& tensors,
-                              const std::vector<const DeviceLinear*>& linears);
+// Returns the part of what is trained of a layer with these modules, which lies in one.
+std::optional<PartId> part_of(const Tensors& tensors, const std::vector<std::string>& modules);
 
 // DeviceNorm is a LayerNorm, or an RMSNorm.
 struct DeviceNorm {
