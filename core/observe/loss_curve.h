@@ -25,7 +25,7 @@ class LossCurve : public EventSink {
  private:
   struct Step {
     Version version = 0;
-    double loss = 0, norm = 0, rate = 0;  // rate: NaN where none is told
+    double loss = 0, norm = 0, rate = 0;  // rate: NaN where the step's event has none
   };
   void add_step(const event::StepPassed& step);
   void add_epoch(const event::EpochFormed& epoch);

@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(F::kThreads, 2) backward_keys(AttentionWork w)
                   weight = exp2f(__fmaf_rn(weight, c, -log_sum));
                   if (some && hides(w.shape, query + column,
                                     begin + warp_row + 16 * m + 8 * half + lane / 4))
-                    weight = 0;  // as hides()
+                    weight = 0;
                   d_score = weight * (d_score - dot);
                 }
             }

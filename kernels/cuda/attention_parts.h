@@ -56,8 +56,8 @@ struct AttentionWork {
 struct HeadPlace {
   std::size_t first_row;  // of the sequence
   std::size_t statistic;  // of log_sums and dots, where the head's begin
-  std::size_t query,
-      key;  // elements of a row of queries and of out, of keys and values, before the head's
+  std::size_t query;      // elements before the head's, in a row of queries and of out
+  std::size_t key;        // the same, of keys and values
 };
 __device__ inline HeadPlace place_of(const AttentionShape& s, unsigned head) {
   HeadPlace p;

@@ -31,7 +31,6 @@ NetMaker::NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Pr
       sequences_(spec.sequences),
       layers_(std::move(layers)),
       frozen_(std::move(frozen)),
-      frozen_specs_(spec.frozen ? *spec.frozen : std::vector<TensorSpec>()),
       rank_(lora_of(spec.model).rank),
       products_(std::move(products)),
       pass_{.layout = spec.layout, .products = *products_},
@@ -43,7 +42,7 @@ NetMaker::NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Pr
   pass_.rows = static_cast<std::uint32_t>(sequences_ * input.positions);
   pass_.frozen = frozen_.get();
   take_batch_memory(device);
-  take_memory(device);
+  take_memory(device, spec.frozen);
 }
 
 void NetMaker::take_batch_memory(Device& device) {
@@ -73,7 +72,7 @@ void NetMaker::take_batch_memory(Device& device) {
   pass_.x = x_rounded_.data();
 }
 
-void NetMaker::take_memory(Device& device) {
+void NetMaker::take_memory(Device& device, const std::vector<TensorSpec>* frozen) {
   std::size_t widest = 0, scratch = 0, shared = 0;
   for (const auto& layer : layers_) {
     widest = std::max(widest, layer->width());
@@ -85,7 +84,7 @@ void NetMaker::take_memory(Device& device) {
     longest = std::max<std::size_t>(longest, tensor.shape.empty() ? 1 : tensor.shape.back());
   };
   for (const TensorPlace& tensor : layout().tensors()) note(tensor.spec);
-  std::ranges::for_each(frozen_specs_, note);
+  if (frozen != nullptr) std::ranges::for_each(*frozen, note);
   const auto row_bytes = [&](std::size_t width) {
     return std::size_t{pass_.rows} * width * bytes_of(pass_.type);
   };

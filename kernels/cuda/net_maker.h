@@ -32,7 +32,8 @@ class NetMaker : public GradientMaker {
   Result<MicroBatchResult> pass(const Batch& batch) override;
   bool gives_ahead() const override { return true; }
   void take_batch_memory(Device& device);
-  void take_memory(Device& device);
+  // frozen: null where all is trained.
+  void take_memory(Device& device, const std::vector<TensorSpec>* frozen);
   void load(const Batch& batch);
   // Returns false if a part did not come.
   bool forward();
@@ -47,8 +48,7 @@ class NetMaker : public GradientMaker {
   const std::uint32_t sequences_;
   const DeviceLayers layers_;
   const std::shared_ptr<const DeviceFrozen> frozen_;  // null: all is trained
-  const std::vector<TensorSpec> frozen_specs_;
-  const std::uint32_t rank_;  // of adapters; 0: none
+  const std::uint32_t rank_;                          // of adapters; 0: none
   const std::unique_ptr<Products> products_;
   Pass pass_;
   Recorder recorder_;

@@ -66,8 +66,8 @@ Result<FirstGradient> checked_first_gradient(const Job& job, const Model& model,
                                              std::span<const float> parameters, const Batch& batch);
 
 // Puts numbers in the place of matrices that are nothing but zeros, as an adapter's second one and other residual branches
-// are at first: with zeros there what else they are multiplied with shows nothing, whoever computes. As large as after
-// some steps, the same ones everywhere. Returns the numbers of the tensors.
+// are at first: a product with zeros has the same bits on a device that computes wrongly. The numbers are as large as
+// after some steps, and the same on every machine. Returns the numbers of the tensors.
 std::vector<std::size_t> draw_zero_matrices(const Layout& layout, std::span<float> parameters);
 
 }  // namespace starling::kernels
