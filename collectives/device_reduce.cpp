@@ -8,14 +8,14 @@
 
 namespace starling::collectives {
 
-DeviceReduce::DeviceReduce(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
-                           DeviceMemory& memory, std::size_t round_bytes)
+DeviceReduce::DeviceReduce(const Layout& layout, Holders holders, std::vector<bool> contributors,
+                           Rank self, DeviceMemory& memory, std::size_t round_bytes)
     : layout_(layout),
       holders_(std::move(holders)),
-      world_(world),
+      contributors_(std::move(contributors)),
       self_(self),
       memory_(memory),
-      cut_(cut_rounds(layout, *holders_, world, round_bytes)) {
+      cut_(cut_rounds(layout, *holders_, world(), round_bytes)) {
   // One round more than there are pieces: the last one brings the last totals to their replicas.
   for (const auto& pieces : cut_) rounds_ = std::max(rounds_, pieces.size() + 1);
 }
@@ -40,8 +40,8 @@ Result<std::optional<Round>> DeviceReduce::next(std::byte* memory) {
   const auto* added = round_ == 0 ? nullptr : piece(self_, round_ - 1);
   if (adding)
     for (const SegmentRange run : *adding) to_add_.push_back({run, {}});
-  for (const Rank peer : others(self_, world_)) {
-    if (const auto* theirs = piece(peer, round_))
+  for (const Rank peer : others(self_, world())) {
+    if (const auto* theirs = piece(peer, round_); theirs && contributors_[self_])
       for (const SegmentRange run : *theirs)
         round.sends.push_back({peer, memory_.sums(run), bytes(run)});
     if (added)
@@ -49,6 +49,7 @@ Result<std::optional<Round>> DeviceReduce::next(std::byte* memory) {
         if (held_by(peer, run)) round.sends.push_back({peer, memory_.totals(run), bytes(run)});
 
     for (Received& received : to_add_) {
+      if (!contributors_[peer]) break;
       std::byte* const at = staging.take(bytes(received.run));
       received.from.push_back(at);
       round.receives.push_back({peer, at, bytes(received.run)});

@@ -15,8 +15,9 @@ namespace starling::collectives {
 // Threads: one at a time; the caller serialises. Ownership: borrows layout and memory.
 class DeviceReduce final : public RoundUser {
  public:
-  // The first round may begin when the sums of all ranks are final.
-  DeviceReduce(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
+  // The first round may begin when the sums of all ranks are final. `contributors`: by rank, whose
+  // words are sent (reduce.h, ReduceOptions).
+  DeviceReduce(const Layout& layout, Holders holders, std::vector<bool> contributors, Rank self,
                DeviceMemory& memory, std::size_t round_bytes = kRoundBytes);
 
   Result<std::optional<Round>> next(std::byte* staging) override;
@@ -24,18 +25,19 @@ class DeviceReduce final : public RoundUser {
   bool over() const override { return round_ == rounds_; }
 
  private:
-  // Received says where a run's words lie: from each of the other members, or from its owner.
+  // Received says where a run's words lie: from each other contributor, or from its owner.
   struct Received {
     SegmentRange run;
     std::vector<const std::byte*> from;
   };
+  std::uint32_t world() const { return static_cast<std::uint32_t>(contributors_.size()); }
   const std::vector<SegmentRange>* piece(Rank owner, std::size_t round) const;
   bool held_by(Rank rank, SegmentRange run) const;
   std::size_t bytes(SegmentRange run) const { return layout_.bytes_of(run, What::kSums); }
 
   const Layout& layout_;
   const Holders holders_;
-  const std::uint32_t world_;
+  const std::vector<bool> contributors_;
   const Rank self_;
   DeviceMemory& memory_;
   const Cut cut_;

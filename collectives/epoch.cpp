@@ -148,9 +148,10 @@ void Epoch::wrong(Rank peer, Error error, EpochEvents& out) {
 
 // ---- Reduce -----------------------------------------------------------------------------------
 
-void Epoch::open_step(Holders holders, std::uint32_t attempt) {
+void Epoch::open_step(Holders holders, std::vector<bool> contributors, std::uint32_t attempt) {
   STARLING_CHECK(attempt == 0 || options_.memory != nullptr || world() == 1);
   holders_ = std::move(holders);
+  contributors_ = std::move(contributors);
   rounds_.clear();
   reduce_.reset();
   device_reduce_.reset();
@@ -161,10 +162,11 @@ void Epoch::open_step(Holders holders, std::uint32_t attempt) {
 
 EpochEvents Epoch::begin_reduce(Version step, const Sums& sums, const CompleteLanes& complete) {
   if (broken_) return {};
-  reduce_.emplace(sums, holders_,
-                  ReduceOptions{options_.self, world(), step, complete, on_device()});
+  reduce_.emplace(
+      sums, holders_,
+      ReduceOptions{options_.self, world(), step, contributors_, complete, on_device()});
   if (on_device())
-    device_reduce_.emplace(layout_, holders_, world(), options_.self, *options_.memory,
+    device_reduce_.emplace(layout_, holders_, contributors_, options_.self, *options_.memory,
                            options_.round_bytes);
   return release([](FrameKind kind) { return Reduce::takes(kind); });
 }

@@ -94,9 +94,10 @@ class Epoch {
   EpochEvents set_version(Version version);
 
   // Begins a step: the totals of the step before have been applied, so its reduction is over, and
-  // the sums of this step go to `holders`. `attempt`: the attempt whose transport takes this step's
-  // gather and then its reduce; 0: the epoch's connections (R17). In a world of one, any attempt.
-  void open_step(Holders holders, std::uint32_t attempt = 0);
+  // the sums of this step go to `holders`. `contributors`: see ReduceOptions. `attempt`: the attempt
+  // whose transport takes this step's gather and then its reduce; 0: the epoch's connections (R17).
+  // In a world of one, any attempt.
+  void open_step(Holders holders, std::vector<bool> contributors, std::uint32_t attempt = 0);
   // Frames of the step's sums are added from here on. `complete`: see ReduceOptions.
   EpochEvents begin_reduce(Version step, const Sums& sums, const CompleteLanes& complete);
   // Sends the own sums of a bucket, each once, in any order.
@@ -123,7 +124,8 @@ class Epoch {
   void send_move(Rank target, Version version, const StepRecord& record, SegmentRange segments,
                  SharedBytes states);
 
-  const Holders& holders() const { return holders_; }  // of the open step
+  const Holders& holders() const { return holders_; }                // of the open step
+  bool contributes() const { return contributors_[options_.self]; }  // to the open step's sums
   const Plan& plan() const { return *options_.plan; }
   Rank self() const { return options_.self; }
   // Whether the open step's words go over the device transport; without a DeviceMemory they do not.
@@ -158,6 +160,7 @@ class Epoch {
   std::vector<Arrival> waiting_;   // of the current version, for a collective to begin
   std::size_t waiting_bytes_ = 0;  // of both
   Holders holders_;                // of the open step
+  std::vector<bool> contributors_;
   std::uint32_t attempt_ = 0;
   Rounds rounds_;
   std::optional<DeviceReduce> device_reduce_;

@@ -22,6 +22,8 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
     : sums_(sums),
       holders_(std::move(holders)),
       options_(options),
+      contributors_(static_cast<std::uint32_t>(std::ranges::count(options.contributors, true))),
+      contributes_(options.contributors.at(options.self)),
       segments_(sums.layout->segments()),
       seen_(options.world, std::vector<bool>(sums.layout->segments())),
       contributed_(sums.layout->buckets()),
@@ -30,6 +32,7 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
       buckets_missing_(sums.layout->buckets()) {
   const Layout& layout = *sums_.layout;
   STARLING_CHECK(options.self < options.world);
+  STARLING_CHECK(options.contributors.size() == options.world && contributors_ > 0);
   STARLING_CHECK(options.on_device || sums.accumulators.size() == layout.elements());
   STARLING_CHECK(sums.accumulator_lanes.size() == layout.segments());
   STARLING_CHECK(options.on_device || sums.totals.size() == layout.elements());
@@ -47,7 +50,7 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
     if (!holds_segment(options.self, s)) continue;
     const bool owner = (*holders_)[s].front() == options.self;
     segments_[s].role = owner ? Role::kOwner : Role::kReplica;
-    segments_[s].missing = owner ? options.world : 0;
+    segments_[s].missing = owner ? contributors_ : 0;
     ++totals_missing_;
     side_entries_max_ +=
         std::uint64_t{layout.block_count(s)} * layout.uses(s) * options.complete.micro_batches();
@@ -69,6 +72,7 @@ Result<> Reduce::contribute(std::uint32_t bucket, FrameSender& sender) {
   STARLING_CHECK(!contributed_[bucket]);
   contributed_[bucket] = true;
   --buckets_missing_;
+  if (!contributes_) return finish_if_complete();
   const SegmentRange all = sums_.layout->bucket(bucket);
   const auto before = [](const SegmentRange& run, SegmentId s) { return run.first < s; };
   auto run = std::lower_bound(runs_.begin(), runs_.end(), all.first, before);
@@ -109,6 +113,7 @@ Result<> Reduce::on_frame(Rank from, const Frame& frame, FrameSender& sender) {
 }
 
 Result<> Reduce::on_contribution(Rank from, const Frame& frame, FrameSender& sender) {
+  if (!options_.contributors[from]) return malformed(from, "of a rank without a share");
   STARLING_TRY(run, take_run(from, frame));
   const ByteView bytes = *frame.payload;
   const std::size_t lanes_size = run.count * sizeof(ProofLanes);
@@ -143,7 +148,7 @@ void Reduce::add(SegmentId s, ByteView in, const ProofLanes& lanes) {
   ProofLanes& total_lanes = sums_.total_lanes[s];
   const bool begun = std::exchange(segments_[s].begun, true);
   // The own sums join on the way: no copy of their own (add_own).
-  const bool own_joins = !begun && contributed(s) && options_.world > 1;
+  const bool own_joins = !begun && contributed(s) && contributors_ > 1;
   if (own_joins) total_lanes = sums_.accumulator_lanes[s];
   if (begun || own_joins)
     total_lanes += lanes;
@@ -166,8 +171,7 @@ Result<> Reduce::add_own(SegmentRange run, FrameSender& sender) {
     std::span<const std::int32_t> own;
     if (!options_.on_device)
       own = sums_.accumulators.subspan(sums_.layout->first_element(s), sums_.layout->elements(s));
-    if (segments_[s].begun || options_.world == 1)
-      add(s, as_bytes(own), sums_.accumulator_lanes[s]);
+    if (segments_[s].begun || contributors_ == 1) add(s, as_bytes(own), sums_.accumulator_lanes[s]);
   }
   return one_more(run, sender);
 }

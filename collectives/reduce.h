@@ -2,11 +2,12 @@
 // Reduce is one step's reduction: it brings the sums of all members to every holder of each segment
 // (docs/design.md, section 5, step 2; why direct and no ring: docs/decisions/001-direct-reduce.md).
 //
-// Each rank sends its contribution for a segment to the owner, which adds integers and sends the
-// total to the replicas. In a step on the device transport the sums go otherwise (device_reduce.h),
-// and the same frames carry their lanes alone. Side entries go from their maker to every holder, in
-// bounded frames. The order of arrival does not matter. What is summed, and when, is decided in
-// elastic/.
+// Each contributor sends its sums of a segment to the owner, which adds integers and sends the total
+// to the replicas; a rank that computed nothing sends no sums (R18). In a step on the device
+// transport the sums go otherwise (device_reduce.h), and the same frames carry their lanes alone.
+// Side entries go from their maker to every holder, in bounded frames; the last of them, which may
+// have none, says that the sender's share has ended. The order of arrival does not matter. What is
+// summed, and when, is decided in elastic/.
 
 #include <cstdint>
 #include <span>
@@ -21,7 +22,10 @@ namespace starling::collectives {
 struct ReduceOptions {
   Rank self = 0;
   std::uint32_t world = 1;
-  Version version = 0;     // the step
+  Version version = 0;  // the step
+  // By rank: who adds to the sums of this step (R18). At least one does; another's accumulators are
+  // zeros and stay where they are, and a contribution from it is an error.
+  std::vector<bool> contributors;
   CompleteLanes complete;  // what an accepted total shows (R3)
   bool on_device =
       false;  // sums go over the device transport: they are neither read nor written here
@@ -55,7 +59,7 @@ class Reduce {
   // Totals are then unspecified, accumulators untouched (R2): another Reduce may start afresh.
   Result<> on_frame(Rank from, const Frame& frame, FrameSender& sender);
 
-  // Own contribution sent, all totals of held segments accepted (R3), all side entries there.
+  // Own contribution sent, if any, all totals of held segments accepted (R3), all side entries there.
   bool done() const { return done_; }
   // The shares of all ranks have ended, own too. In a step on the device transport each rank hears
   // it from all others, also a rank that holds nothing.
@@ -67,7 +71,7 @@ class Reduce {
   struct Segment {  // what this rank knows of one segment
     Role role = Role::kNone;
     bool begun = false;              // totals hold at least one contribution
-    std::uint32_t missing = 0;       // contributions still to come, own too; owner only
+    std::uint32_t missing = 0;       // contributions still to come, the own one too; owner only
     std::uint64_t side_entries = 0;  // received, own too
     std::uint64_t side_hashes = 0;
   };
@@ -95,11 +99,16 @@ class Reduce {
   const ProofLanes& wanted(SegmentId segment) const {
     return options_.complete.of(sums_.layout->uses(segment));
   }
-  bool contributed(SegmentId segment) const { return contributed_[segment / bucket_segments_]; }
+  // Whether the own sums of the segment are final, and not nothing.
+  bool contributed(SegmentId segment) const {
+    return contributes_ && contributed_[segment / bucket_segments_];
+  }
 
   const Sums sums_;
   const Holders holders_;
   const ReduceOptions options_;
+  const std::uint32_t contributors_;     // how many
+  const bool contributes_;               // this rank
   std::vector<SegmentRange> runs_;       // all segments, in pieces with equal holders
   std::vector<Segment> segments_;        // per segment
   std::vector<std::vector<bool>> seen_;  // per rank, per segment: contribution or total arrived

@@ -63,7 +63,7 @@ void Executor::execute(const SetVersion& o) {
 void Executor::execute(const OpenStep& o) {
   OpenEpoch& epoch = of(o.epoch);
   epoch.sent.reset();
-  epoch.frames.open_step(o.holders, o.attempt);
+  epoch.frames.open_step(o.holders, o.contributors, o.attempt);
 }
 
 void Executor::execute(const StartReduce& o) {
@@ -88,10 +88,11 @@ bool Executor::contribute(OpenEpoch& epoch, Version version) {
   for (std::uint32_t b = 0; b < layout_.buckets() && !epoch.given_up; ++b) {
     const SegmentRange segments = layout_.bucket(b);
     if ((*epoch.sent)[b] || !memory_.added(segments)) continue;
-    if (const auto damage = memory_.check_sums(segments, version, epoch.frames.on_device())) {
-      damaged(*damage);
-      return false;
-    }
+    if (epoch.frames.contributes())
+      if (const auto damage = memory_.check_sums(segments, version, epoch.frames.on_device())) {
+        damaged(*damage);
+        return false;
+      }
     (*epoch.sent)[b] = true;
     take(epoch, epoch.frames.contribute(b));
   }

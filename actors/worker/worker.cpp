@@ -124,6 +124,7 @@ class Worker : public caf::event_based_actor {
     loop_options.join.port =
         options_.advertised_port == 0 ? listener_->port() : options_.advertised_port;
     loop_options.join.failure_domain = options_.failure_domain;
+    loop_options.join.role = options_.role;
     loop_options.join.job_hash = job_hash(options_.setup->job);
     loop_options.join.fingerprint = options_.setup->fingerprint;
     loop_options.join.fingerprint_text = options_.setup->fingerprint_text;

@@ -56,6 +56,7 @@ struct WorkerOptions {
   std::string advertised_host;        // empty: host
   std::uint16_t advertised_port = 0;  // 0: the one that it listens at
   std::string failure_domain;
+  WorkerRole role = WorkerRole::kBoth;
   std::uint32_t threads = 1;                // compute threads
   double slowness = 1;                      // by how much a micro-batch takes longer
   Digest data{};                            // read_data(); zeros: to be read beside computing

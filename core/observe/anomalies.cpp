@@ -71,7 +71,7 @@ void Anomalies::begin(const event::EpochFormed& epoch) {
   members_.clear();
   for (const event::EpochMember& member : epoch.members) {
     names_[member.id] = member.name;
-    if (!member.draining) members_.push_back(member.id);
+    if (!member.draining && computes(member.role)) members_.push_back(member.id);
   }
 }
 

@@ -42,7 +42,7 @@ EpochFormed formed(const Plan& plan) {
   epoch.kind = plan.kind;
   epoch.predecessor = plan.predecessor;
   for (const Member& m : plan.members)
-    epoch.members.push_back({m.who.counter, m.name, m.joiner, m.draining});
+    epoch.members.push_back({m.who.counter, m.name, m.joiner, m.draining, m.role});
   if (plan.kind != PlanKind::kPrepared) {
     epoch.base = plan.base;
     epoch.begin = plan.begin;

@@ -85,6 +85,7 @@ struct EpochMember {
   std::string name;
   bool joiner = false;
   bool draining = false;
+  WorkerRole role = WorkerRole::kBoth;
   bool operator==(const EpochMember&) const = default;
 };
 
@@ -283,6 +284,7 @@ NoticeGiven given(const Incarnation& who, const std::string& name, const Notice&
 const char* to_string(WorkerChange what);
 const char* to_string(PlanKind kind);
 const char* to_string(BeginAt begin);
+const char* to_string(WorkerRole role);
 const char* to_string(WorkPhase phase);
 const char* to_string(AdminAction action);
 // Names of the coordinators of these places: "coordinator-0, coordinator-2".

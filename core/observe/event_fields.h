@@ -4,7 +4,7 @@
 //   f(name, value)         in the form of its type (event_line.cpp, event_reader.cpp)
 //   f.hex(name, value)     16 hex digits
 //   f.or_null(name, text)  null instead of an empty text
-//   f.due(name, digest)    left out instead of zeros, nothing or false
+//   f.due(name, digest)    left out instead of zeros, nothing, false or both
 // Inside core/observe only. A kind without its function here compiles nowhere.
 
 #include <concepts>
@@ -74,6 +74,7 @@ void fields(F& f, Is<event::EpochMember> auto& e) {
   f("name", e.name);
   f("joiner", e.joiner);
   f("draining", e.draining);
+  f.due("role", e.role);
 }
 
 template <class F>

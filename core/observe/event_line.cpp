@@ -39,6 +39,9 @@ class WrittenFields {
   void due(const char* name, std::uint32_t count) {
     if (count != 0) line_[name] = count;
   }
+  void due(const char* name, WorkerRole role) {
+    if (role != WorkerRole::kBoth) line_[name] = to_string(role);
+  }
   void due(const char* name, const Digest& digest) {
     if (digest != Digest{}) line_[name] = form(digest);
   }

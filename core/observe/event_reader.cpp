@@ -68,6 +68,9 @@ class ReadFields {
   void due(const char* name, std::uint32_t& count) {
     if (find(name)) (*this)(name, count);
   }
+  void due(const char* name, WorkerRole& role) {
+    if (find(name)) (*this)(name, role);
+  }
   void due(const char* name, Digest& digest) {
     if (find(name)) (*this)(name, digest);
   }

@@ -42,6 +42,18 @@ const char* to_string(BeginAt begin) {
   return "unknown";
 }
 
+const char* to_string(WorkerRole role) {
+  switch (role) {
+    case WorkerRole::kBoth:
+      return "both";
+    case WorkerRole::kCompute:
+      return "compute";
+    case WorkerRole::kHold:
+      return "hold";
+  }
+  return "unknown";
+}
+
 const char* to_string(WorkPhase phase) {
   switch (phase) {
     case WorkPhase::kNone:

@@ -20,7 +20,8 @@
 // preparing   name, pid (of a worker's process, as in `worker`): the process has asked the leader for
 //             the job and prepares to join; no event tells the end of a process that never joined
 // epoch       id ("term.counter"), kind, predecessor, members ([{rank, id, name,
-//             joiner, draining}]), base, begin (both null in a prepared plan), cause,
+//             joiner, draining, role (compute or hold; left out: both)}]), base, begin (both null
+//             in a prepared plan), cause,
 //             holders (per rank [[first segment, count], ..]), owned (per rank, segments), moves,
 //             detect_ms, form_ms, resume_ms (null if not known), pause (at the member that passed
 //             first after a loss: report, plan, connect, compute, reduce, vote; ms one after the

@@ -231,6 +231,7 @@ std::string RunStatus::json(double now) const {
                          {"name", member.name},
                          {"id", member.id},
                          {"pid", pid_of(member)},
+                         {"role", to_string(member.role)},
                          {"leaves", leaves(member)}});
     out["epoch"] = {{"id", to_string(epoch_->id)},
                     {"kind", to_string(epoch_->kind)},
@@ -339,6 +340,9 @@ std::vector<std::string> RunStatus::lines(double now) const {
       const std::uint64_t pid = pid_of(member);
       out.push_back(row("rank " + std::to_string(i),
                         member.name + (pid > 0 ? ", process " + std::to_string(pid) : "") +
+                            (member.role == WorkerRole::kHold      ? ", holds alone"
+                             : member.role == WorkerRole::kCompute ? ", computes alone"
+                                                                   : "") +
                             (leaves(member) ? ", leaves" : "")));
     }
   }

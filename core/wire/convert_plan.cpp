@@ -34,6 +34,19 @@ schema::BeginAt to_schema(BeginAt begin) {
   return schema::BeginAt::UNSET;
 }
 
+schema::WorkerRole to_schema(WorkerRole role) {
+  switch (role) {
+    case WorkerRole::kBoth:
+      return schema::WorkerRole::BOTH;
+    case WorkerRole::kCompute:
+      return schema::WorkerRole::COMPUTE;
+    case WorkerRole::kHold:
+      return schema::WorkerRole::HOLD;
+  }
+  STARLING_CHECK_MSG(false, "role " << static_cast<int>(role));
+  return schema::WorkerRole::UNSET;
+}
+
 PlanKind from_schema(Reading& r, schema::PlanKind kind) {
   switch (kind) {
     case schema::PlanKind::FRESH:
@@ -64,6 +77,21 @@ BeginAt from_schema(Reading& r, schema::BeginAt begin) {
   return BeginAt::kCompute;
 }
 
+WorkerRole from_schema(Reading& r, schema::WorkerRole role) {
+  switch (role) {
+    case schema::WorkerRole::BOTH:
+      return WorkerRole::kBoth;
+    case schema::WorkerRole::COMPUTE:
+      return WorkerRole::kCompute;
+    case schema::WorkerRole::HOLD:
+      return WorkerRole::kHold;
+    case schema::WorkerRole::UNSET:
+      break;
+  }
+  r.need(false, "worker has no known role");
+  return WorkerRole::kBoth;
+}
+
 void write_member(const Member& in, schema::Member::Builder out) {
   write(in.who, out.initWho());
   out.setName(text(in.name, limits::kNameBytes));
@@ -72,6 +100,7 @@ void write_member(const Member& in, schema::Member::Builder out) {
   out.setFailureDomain(text(in.failure_domain, limits::kNameBytes));
   out.setJoiner(in.joiner);
   out.setDraining(in.draining);
+  out.setRole(to_schema(in.role));
 }
 
 void read_member(Reading& r, schema::Member::Reader in, Member& out) {
@@ -82,6 +111,7 @@ void read_member(Reading& r, schema::Member::Reader in, Member& out) {
   out.failure_domain = r.text(in.getFailureDomain(), limits::kNameBytes, "member's failure domain");
   out.joiner = in.getJoiner();
   out.draining = in.getDraining();
+  out.role = from_schema(r, in.getRole());
 }
 
 void write_holders(const Plan& in, schema::Plan::Builder out) {
@@ -227,6 +257,7 @@ void write(const Join& in, schema::Join::Builder out) {
   const auto line = cut(in.fingerprint_text, limits::kLineBytes);
   out.setFingerprintText(text(line, limits::kLineBytes));
   write(in.data, out.initData());
+  out.setRole(to_schema(in.role));
 }
 
 void read(Reading& r, schema::Join::Reader in, Join& out) {
@@ -240,6 +271,7 @@ void read(Reading& r, schema::Join::Reader in, Join& out) {
   out.fingerprint = read(in.getFingerprint());
   out.fingerprint_text = r.text(in.getFingerprintText(), limits::kLineBytes, "join's fingerprint");
   out.data = read(in.getData());
+  out.role = from_schema(r, in.getRole());
   r.need(out.who.nonce != 0, "join names no incarnation");
 }
 

@@ -73,6 +73,19 @@ struct Vote {
 
 // ---- Plans ------------------------------------------------------------------------------------
 
+// WorkerRole says what a worker does for the group besides voting. It is the worker's for its life.
+enum class WorkerRole : std::uint8_t {
+  kBoth = 1,
+  kCompute = 2,  // micro-batches; holds no state
+  kHold = 3,     // state; computes no micro-batch
+};
+inline bool computes(WorkerRole role) {
+  return role != WorkerRole::kHold;
+}
+inline bool holds(WorkerRole role) {
+  return role != WorkerRole::kCompute;
+}
+
 enum class PlanKind : std::uint8_t { kFresh = 1, kForced = 2, kPrepared = 3 };
 enum class BeginAt : std::uint8_t { kVote = 1, kGather = 2, kCompute = 3 };
 
@@ -84,6 +97,7 @@ struct Member {
   std::string failure_domain;  // empty: none stated
   bool joiner = false;         // has no state yet when the epoch begins
   bool draining = false;       // announced its leave: keeps nothing longer than it must
+  WorkerRole role = WorkerRole::kBoth;
 };
 
 // A Move: in step (first step of the epoch + step_offset) the source sends its state of these
@@ -162,6 +176,7 @@ struct Join {
   std::string fingerprint_text;  // ISA, library versions: for the message when it differs
   std::uint64_t pid = 0;         // of its process on its host, for people
   Digest data{};  // of all its data, where they were read before it joined; zeros: not yet
+  WorkerRole role = WorkerRole::kBoth;
 };
 // A worker that does not know the job yet says no fingerprint; the answer is a Welcome with counter
 // 0 and the job file, from any coordinator.

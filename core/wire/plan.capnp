@@ -68,6 +68,15 @@ struct Join {
   fingerprintText @7 :Text;
   pid @8 :UInt64;  # of its process on its host, for people; 0 = not told
   data @9 :Digest;  # of all its data, where they were read whole before it joined; zeros = not yet
+  role @10 :WorkerRole = both;
+}
+
+# What a worker does for the group besides voting.
+enum WorkerRole {
+  unset @0;
+  both @1;
+  compute @2;  # micro-batches; holds no state
+  hold @3;     # state; computes no micro-batch
 }
 
 struct Member {
@@ -78,6 +87,7 @@ struct Member {
   failureDomain @4 :Text;
   joiner @5 :Bool;    # has no state when the epoch begins
   draining @6 :Bool;  # announced its leave: keeps nothing longer than it must
+  role @7 :WorkerRole = both;
 }
 
 # In step (first step of the epoch + stepOffset) `source` sends its state of segments

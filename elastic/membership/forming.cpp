@@ -271,6 +271,8 @@ void Forming::decide() {
                               newest_checkpoint());
     return;
   }
+  if (const auto role = lacking(reporters, resume.value()))
+    return wait_for(*role, reporters.size(), first);
   if (all->lost || !all->missing.empty()) {
     forget_links(all->missing, reporters);
   } else if (const auto apart = leave_out_bad_links(reporters, resume.value())) {
@@ -278,6 +280,31 @@ void Forming::decide() {
       return lose_apart(reporters, *apart);
   }
   propose(std::move(reporters), resume.value());
+}
+
+// The role that an epoch of these reporters waits for. At the last version nothing is computed, and
+// state that nobody can hold is lost.
+std::optional<WorkerRole> Forming::lacking(const std::vector<Reporter>& reporters,
+                                           const Resume& resume) const {
+  std::vector<Member> members;
+  for (const Reporter& r : reporters) members.push_back(roster_.member_of(r.who));
+  const auto role = role_lacking(members);
+  const bool waits = role == WorkerRole::kHold ? resume.fresh : resume.base < config_.steps;
+  return waits ? role : std::nullopt;
+}
+
+// The members have stopped and keep what they have, so the next joiner's report goes on from here,
+// whenever it comes. Only a start has a time limit.
+void Forming::wait_for(WorkerRole role, std::size_t workers, bool start) {
+  const std::string none = "none of " + std::to_string(workers) + " workers " +
+                           (role == WorkerRole::kHold ? "holds state" : "computes");
+  if (start && roster_.now_ms() - restarted_ms_ > config_.start_timeout_ms)
+    return end(kExitAlone, none + ", as --role tells them, and no other came within " +
+                               std::to_string(config_.start_timeout_ms) +
+                               " ms, [elastic].start_timeout_ms");
+  if (std::exchange(question_->told_lacking, role) != role)
+    commands_.push_back(
+        forming_command::Warn{none + ": the run waits for one that does (worker --role)"});
 }
 
 // Whether to wait for a worker that is silent or late, and not certainly dead: it is dropped only
@@ -290,10 +317,11 @@ bool Forming::needed(const Incarnation& who, const std::vector<Reporter>& report
   return !all_copied(reporters, config_.segments, base);
 }
 
-// Whether these reporters alone can go on without losing state.
+// Whether these reporters alone can go on without losing state, or a role.
 bool Forming::suffice(const std::vector<Reporter>& reporters) const {
   const auto rule = resume_rule(reporters, group_, config_.bugs);
   if (reporters.empty() || !rule || !fenced(reporters)) return false;
+  if (lacking(reporters, rule.value())) return false;
   return rule.value().fresh || all_copied(reporters, config_.segments, rule.value().base);
 }
 
@@ -350,6 +378,7 @@ std::optional<Links::Apart> Forming::leave_out_bad_links(std::vector<Reporter>& 
                                                          const Resume& resume) {
   std::optional<Links::Apart> apart;
   std::vector<std::string> warnings;
+  const std::vector<Reporter> all = reporters;
   const auto suffices = [&](const std::vector<Reporter>& others) {
     return suffice(others) && resume_rule(others, group_, config_.bugs).value().base == resume.base;
   };
@@ -359,6 +388,10 @@ std::optional<Links::Apart> Forming::leave_out_bad_links(std::vector<Reporter>& 
     links_.leave_out_unreached(reporters, suffices, warnings);
   else if (!links_.leave_out_joiners(reporters, warnings))
     apart = links_.leave_out_one(reporters, ran, suffices, warnings);
+  if (lacking(reporters, resume)) {  // a joiner that alone has a role tries its links again
+    reporters = all;
+    warnings.clear();
+  }
   for (std::string& text : warnings) commands_.push_back(forming_command::Warn{std::move(text)});
   return apart;
 }
@@ -398,8 +431,9 @@ void Forming::propose(std::vector<Reporter> reporters, const Resume& old) {
     plan.members.push_back(roster_.member_of(r.who));
     plan.members.back().joiner = joins(r);
     auto& copies = in.copies.emplace_back(config_.segments);
+    const bool builds = resume.fresh && holds(plan.members.back().role);
     for (SegmentId s = 0; s < config_.segments; ++s)
-      copies[s] = resume.fresh || current_copy(r.report, s, resume.base);
+      copies[s] = builds || current_copy(r.report, s, resume.base);
   }
   in.members = plan.members;
   Placement placement = place(in);
@@ -414,7 +448,8 @@ void Forming::propose(std::vector<Reporter> reporters, const Resume& old) {
   plan.holders = std::move(placement.holders);
   plan.moves = std::move(placement.moves);
   if (plan.base < config_.steps) {
-    auto shares = deal_shares(reporters, plan.base, config_.micro_batches, config_.bugs);
+    auto shares =
+        deal_shares(reporters, plan.members, plan.base, config_.micro_batches, config_.bugs);
     if (!shares) return end(kExitInternal, shares.error().text());
     plan.shares = std::move(shares).value();
   }

@@ -96,6 +96,7 @@ class Forming {
     // Nonces of workers that hold up all others. At first only if others have all of their state.
     std::set<Nonce> without;
     bool at_any_price = false;
+    std::optional<WorkerRole> told_lacking;  // the role that is waited for, and was told of
   };
   // The candidates' answers to it, and which of them are missing.
   struct Answers {
@@ -117,6 +118,9 @@ class Forming {
   bool in_time(const Incarnation& who);
   bool patient() const;  // something that is needed may still come
   bool needed(const Incarnation& who, const std::vector<Reporter>& reporters, Version base) const;
+  std::optional<WorkerRole> lacking(const std::vector<Reporter>& reporters,
+                                    const Resume& resume) const;
+  void wait_for(WorkerRole role, std::size_t workers, bool start);
   bool suffice(const std::vector<Reporter>& reporters) const;
   bool fenced(const std::vector<Reporter>& reporters) const;
   bool never_begins(const std::vector<Reporter>& reporters) const;

@@ -102,7 +102,7 @@ void Forming::end(std::uint8_t code, std::string reason) {
 bool everybody_leaves(const Plan& plan, const Group& group) {
   bool leaves = false;
   for (const Member& m : plan.members) {
-    if (m.joiner) continue;
+    if (m.joiner || !holds(m.role)) continue;
     const auto* worker = group.find(m.who);
     if (!worker || (!worker->leaving && !worker->dead)) return false;
     leaves = leaves || worker->leaving;

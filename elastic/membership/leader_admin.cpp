@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -6,6 +7,7 @@
 #include "core/base/exit.h"
 #include "core/observe/event.h"
 #include "elastic/membership/leader.h"
+#include "elastic/membership/placement.h"
 
 // What admins ask of a run (docs/steer.md). An admin asks again with the mark of the last answer, so a leader that comes
 // later answers as the one before would have. The leader remembers evictions alone.
@@ -111,9 +113,14 @@ void Leader::take_out(const std::string& by, const AdminAsked& asked, AdminAnswe
            !proposals_.leaving(m.who) && !proposals_.losing(m.who);
   };
   const bool goes = worker->leaving || proposals_.leaving(life);
-  if (!goes && std::none_of(plan->members.begin(), plan->members.end(), stays))
-    return refuse("no worker would stay to take over what " + asked.worker +
-                  " holds; let another join first, or stop the run");
+  std::vector<Member> others;
+  std::ranges::copy_if(plan->members, std::back_inserter(others), stays);
+  if (const auto role = role_lacking(others); role && !goes)
+    return refuse("no worker would stay to " +
+                  (role == WorkerRole::kCompute && !others.empty()
+                       ? "compute"
+                       : "take over what " + asked.worker + " holds") +
+                  "; let another join first, or stop the run");
   if (evict && fresh && !others_have_all_of(life))
     return refuse("parts of the state are with " + asked.worker +
                   " alone; drain it, or try again when the others have copies");

@@ -6,15 +6,20 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/check.h"
+
 namespace starling::elastic {
 namespace {
 
+// Those that hold, without those that drain unless all of them do.
 std::vector<Rank> staying(const std::vector<Member>& members) {
   std::vector<Rank> ranks;
-  for (Rank r = 0; r < members.size(); ++r)
-    if (!members[r].draining) ranks.push_back(r);
-  if (ranks.empty())
-    for (Rank r = 0; r < members.size(); ++r) ranks.push_back(r);
+  for (const bool draining : {false, true}) {
+    if (!ranks.empty()) break;
+    for (Rank r = 0; r < members.size(); ++r)
+      if (holds(members[r].role) && members[r].draining == draining) ranks.push_back(r);
+  }
+  STARLING_CHECK(!ranks.empty());
   return ranks;
 }
 
@@ -82,6 +87,12 @@ class MoveSchedule {
 
 }  // namespace
 
+std::optional<WorkerRole> role_lacking(const std::vector<Member>& members) {
+  if (std::ranges::none_of(members, computes, &Member::role)) return WorkerRole::kCompute;
+  if (std::ranges::none_of(members, holds, &Member::role)) return WorkerRole::kHold;
+  return std::nullopt;
+}
+
 std::uint32_t wanted_replicas(const std::vector<Member>& members, std::uint32_t replicas) {
   return std::min<std::uint32_t>(replicas, static_cast<std::uint32_t>(staying(members).size()) - 1);
 }
@@ -120,6 +131,10 @@ std::vector<std::vector<Rank>> target_holders(const PlacementInput& in) {
 
 Placement place(const PlacementInput& in) {
   Placement placement;
+  if (role_lacking(in.members) == WorkerRole::kHold) {
+    placement.complete = false;
+    return placement;
+  }
   const auto target = target_holders(in);
   const std::uint32_t wanted = wanted_replicas(in.members, in.replicas) + 1;
   const std::uint32_t world = static_cast<std::uint32_t>(in.members.size());

@@ -3,7 +3,7 @@
 // job, the present copies, the members, r and the budget, so that every leader finds the same.
 
 #include <cstdint>
-#include <string>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -26,8 +26,12 @@ struct Placement {
   bool complete = true;                    // every segment has at least one current copy
 };
 
-// The target: owned parts of each bucket spread evenly over the ranks that do not drain, replicas
-// of what rank i owns on ranks i+1 .. i+r, other failure domains first.
+// kCompute: none of these members computes. kHold: none holds state. Nothing: a plan can have them.
+std::optional<WorkerRole> role_lacking(const std::vector<Member>& members);
+
+// The target: owned parts of each bucket spread evenly over the ranks that hold and do not drain,
+// replicas of what rank i of these owns on i+1 .. i+r, other failure domains first. Some member
+// holds (checked).
 std::vector<std::vector<Rank>> target_holders(const PlacementInput& in);
 
 // Finds holders for now, from the copies that are there, and the moves that lead to the target.
@@ -51,7 +55,8 @@ std::vector<T> ring_order(std::vector<T> there, std::vector<T> joining) {
   return ring;
 }
 
-// Number of copies wanted besides the owner's: r, at most one less than the members that stay.
+// Number of copies wanted besides the owner's: r, at most one less than the members that hold and
+// stay.
 std::uint32_t wanted_replicas(const std::vector<Member>& members, std::uint32_t replicas);
 
 }  // namespace starling::elastic

@@ -80,13 +80,13 @@ bool Preparing::at_the_end() const {
 
 // Leavers go when enough copies exist without them; at the end of a notice, one of each is enough.
 bool Preparing::leavers_go(const std::vector<std::vector<bool>>& copies) const {
-  std::vector<Rank> staying;
+  std::vector<Rank> staying;  // of those that hold
   bool notice_over = false;
   for (Rank r = 0; r < now_.members.size(); ++r) {
     const std::uint64_t leave_by_ms = roster_.at(now_.members[r].who).leave_by_ms;
-    if (!leaving_[r])
+    if (!leaving_[r] && holds(now_.members[r].role))
       staying.push_back(r);
-    else if (leave_by_ms != 0 && roster_.now_ms() + config_.lease_ms > leave_by_ms)
+    else if (leaving_[r] && leave_by_ms != 0 && roster_.now_ms() + config_.lease_ms > leave_by_ms)
       notice_over = true;
   }
   if (staying.empty()) return false;
@@ -144,6 +144,7 @@ std::optional<Plan> Preparing::plan() {
     plan.cause = "moves done";
   }
   plan.members = ring_order(std::move(there), std::move(joining));
+  if (role_lacking(plan.members)) return std::nullopt;  // as below
   PlacementInput in;
   for (const Member& m : plan.members) {
     const auto before = rank_in(now_, m.who);
@@ -170,7 +171,7 @@ std::vector<Rank> Preparing::shares_for(const std::vector<Member>& members) cons
   for (const Member& m : members) {
     const Contact* c = roster_.find(m.who);
     const std::uint64_t ns = c ? c->micro_batch_ns : 0;
-    capacities.push_back({ns, 0});
+    capacities.push_back({ns, 0, computes(m.role)});
     if (ns != 0) known.push_back(ns);
   }
   if (!known.empty()) {

@@ -98,7 +98,8 @@ bool all_copied(const std::vector<Reporter>& reporters, std::uint32_t segments, 
   return true;
 }
 
-Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Version base,
+Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters,
+                                      const std::vector<Member>& members, Version base,
                                       std::uint32_t micro_batches, const Bugs& bugs) {
   std::vector<std::optional<Rank>> kept_by(micro_batches);
   std::vector<Capacity> capacities;
@@ -108,6 +109,7 @@ Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Ve
     const Report& report = reporters[r].report;
     Capacity& c = capacities.emplace_back();
     c.micro_batch_ns = report.micro_batch_ns;
+    c.computes = computes(members[r].role);
     if (report.version != base) continue;
     for (MicroBatch m : report.share) {
       if (m >= micro_batches || kept_by[m])

@@ -45,7 +45,8 @@ bool all_copied(const std::vector<Reporter>& reporters, std::uint32_t segments, 
 // Returns the reporter's index for each micro-batch of step `base`. Reporters at `base` keep their
 // share; the rest goes to those that can do it first, by the speeds they report. Errors: kInternal
 // if two kept shares overlap.
-Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Version base,
+Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters,
+                                      const std::vector<Member>& members, Version base,
                                       std::uint32_t micro_batches, const Bugs& bugs);
 
 }  // namespace starling::elastic

@@ -208,6 +208,7 @@ Member Roster::member_of(const Incarnation& who) const {
     member.port = worker->join.port;
     member.failure_domain = worker->join.failure_domain;
     member.draining = worker->leaving;
+    member.role = worker->join.role;
   }
   return member;
 }

@@ -35,6 +35,7 @@ struct Bugs {
   Planted share_overlap{};            // deals a member's kept micro-batches to others again
   Planted shares_by_some_votes{};     // deals the next step without what its own vote says
   Planted shares_not_of_plan{};       // a worker that switches deals its first step equally
+  Planted contributors_of_plan{};     // awaits sums of all others, also of those without a share
   Planted scale_of_start{};           // a worker that enters scales the loss as at the start
   Planted leave_unacknowledged{};     // goes with steps that no coordinator has noted
   Planted stop_by_leader{};           // goes on after a skipped step that ends the job

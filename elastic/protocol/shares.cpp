@@ -66,8 +66,14 @@ std::vector<Rank> in_runs(const std::vector<std::uint32_t>& counts) {
 
 }  // namespace
 
+std::vector<bool> contributors_of(const std::vector<Rank>& shares, std::size_t world) {
+  std::vector<bool> contributes(world);
+  for (const Rank r : shares) contributes.at(r) = true;
+  return contributes;
+}
+
 std::vector<Rank> deal(const std::vector<Capacity>& members, std::uint32_t count) {
-  STARLING_CHECK(!members.empty());
+  STARLING_CHECK(std::ranges::any_of(members, &Capacity::computes));
   const bool some_known = std::any_of(members.begin(), members.end(),
                                       [](const Capacity& c) { return c.micro_batch_ns != 0; });
 
@@ -78,6 +84,7 @@ std::vector<Rank> deal(const std::vector<Capacity>& members, std::uint32_t count
   std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
   for (Rank r = 0; r < members.size(); ++r) {
     const Capacity& member = members[r];
+    if (!member.computes) continue;
     if (some_known && member.micro_batch_ns == 0) {
       if (member.left == 0 && dealt.size() < count) dealt.push_back(r);
       continue;
@@ -100,18 +107,14 @@ std::vector<Rank> first_shares(const std::vector<Capacity>& members, std::uint32
   return in_runs(may_be_equal(equal, best, members) ? equal : best);
 }
 
-std::vector<Rank> equal_shares(std::size_t world, std::uint32_t micro_batches) {
-  return first_shares(std::vector<Capacity>(world), micro_batches);
-}
-
 std::vector<Rank> next_shares(const std::vector<Rank>& before,
                               const std::vector<Capacity>& members) {
   const auto old = counts_of(before, members.size());
   const auto count = static_cast<std::uint32_t>(before.size());
   const auto best = counts_dealt(members, count), equal = equal_counts(members, count);
   if (may_be_equal(equal, best, members)) return in_runs(equal);
-  if (std::any_of(members.begin(), members.end(),
-                  [](const Capacity& c) { return c.micro_batch_ns == 0; }))
+  if (std::ranges::any_of(members,
+                          [](const Capacity& c) { return c.computes && c.micro_batch_ns == 0; }))
     return in_runs(best);
   const std::uint64_t shortest = end_of(best, members);
   const bool worth_it = end_of(old, members) - shortest > shortest / kWorthChanging;

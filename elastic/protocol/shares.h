@@ -22,10 +22,16 @@ inline constexpr std::uint64_t kMicroBatchNsMax = std::uint64_t{1} << 42;
 struct Capacity {
   std::uint64_t micro_batch_ns = 0;  // what its next one takes; 0: not known
   std::uint32_t left = 0;            // micro-batches that it has to do already
+  bool computes = true;              // else nothing is dealt to it
 };
+
+// Which ranks of a world have a micro-batch in these shares: the contributors of the step, by rank.
+// Nobody else adds to its sums.
+std::vector<bool> contributors_of(const std::vector<Rank>& shares, std::size_t world);
 
 // Deals `count` micro-batches one by one, each to the member that would have done it first; the
 // lower rank if several would. So the last is done as early as can be. Returns the rank of each.
+// Some member computes (checked).
 //   - Where some speeds are known, a member of unknown speed gets one micro-batch, before the
 //     others, to be measured by it; none if it has something to do already.
 //   - Where none is known, all count as equally fast.
@@ -36,8 +42,6 @@ std::vector<Rank> deal(const std::vector<Capacity>& members, std::uint32_t count
 // up to one where all speeds are known and others would make the step shorter by a twentieth at
 // most.
 std::vector<Rank> first_shares(const std::vector<Capacity>& members, std::uint32_t micro_batches);
-// The same when no speed is known: equal up to one.
-std::vector<Rank> equal_shares(std::size_t world, std::uint32_t micro_batches);
 
 // Shares of the step after the one that was shared like `before` (rank of each micro-batch). Every
 // member's number of micro-batches stays unless equal ones will do as above, computing becomes

@@ -55,7 +55,8 @@ void Worker::on_event(const worker_event::Tick& e) {
     return exit(3, "no coordinator answered for " + std::to_string(config_.coordinator_timeout_ms) +
                        " ms; check that one is running and reachable");
   if (leave_until_ms_ && now_ms_ >= *leave_until_ms_)
-    return exit(kExitTerminated, "the notice ended before the state was handed over");
+    return exit(kExitTerminated,
+                "the notice ended before the others could go on without this worker");
   if (now_ms_ - sent_ms_ >= config_.retry_ms) {
     sent_ms_ = now_ms_;
     if (const Join* question = joining_.question()) send(*question);

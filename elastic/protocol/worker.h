@@ -151,6 +151,7 @@ class Worker {
   StepRecord make_record() const;
   LossScale scale() const;
   bool at_the_end() const;
+  bool evaluates(const EpochRun& run) const;
   void gather_and_compute();
   void write_checkpoint(const CheckpointTurn::Votes& votes);
   void send_unacknowledged(std::size_t at_once = 16);

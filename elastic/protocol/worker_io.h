@@ -233,6 +233,7 @@ struct OpenStep {  // contributions and totals of this step may arrive from now 
   EpochId epoch;
   Version version = 0;
   Holders holders;
+  std::vector<bool> contributors;  // by rank: whose sums are awaited, and sent (R20)
   std::uint32_t attempt = 0;
 };
 // Measure names what a vote says of owned segments: the exact sum of squares over their totals and,

@@ -37,7 +37,11 @@ void Worker::open_step(Version version) {
       if (!run.moved_in.count(s)) run.moves_due.insert(s);
   }
   emit(SetVersion{run.plan->id, version});
-  emit(OpenStep{run.plan->id, version, holders_in(run, version), run.attempt});
+  auto contributors = contributors_of(run.shares, run.world());
+  if (config_.bugs.contributors_of_plan)
+    for (Rank r = 0; r < run.world(); ++r) contributors[r] = contributors[r] || r != run.self;
+  emit(OpenStep{run.plan->id, version, holders_in(run, version), std::move(contributors),
+                run.attempt});
 }
 
 // R14: sends the label-v state, when all parameters are here, as gathers would wait behind it.
@@ -74,13 +78,15 @@ bool Worker::moves_to(const EpochRun& run, SegmentId s) const {
 std::vector<Rank> Worker::shares_of(Version version) const {
   const EpochRun& run = *run_;
   const Plan& plan = *run.plan;
+  if (version >= config_.steps) return {};  // nothing is computed, perhaps by nobody who could
+  std::vector<Capacity> capacities;
+  for (const Member& m : plan.members) capacities.push_back({.computes = computes(m.role)});
   if (version == run.first) {
     const bool switched = plan.kind == PlanKind::kPrepared && !run.joiner();
     const bool told = plan.shares.size() == config_.micro_batches &&
                       !(config_.bugs.shares_not_of_plan && switched);
-    return told ? plan.shares : equal_shares(plan.members.size(), config_.micro_batches);
+    return told ? plan.shares : first_shares(capacities, config_.micro_batches);
   }
-  std::vector<Capacity> capacities(plan.members.size());
   for (const auto& [rank, vote] : run.votes)
     if (!config_.bugs.shares_by_some_votes || rank != run.self)
       capacities[rank].micro_batch_ns = vote.micro_batch_ns;
@@ -124,6 +130,13 @@ bool Worker::at_the_end() const {
   return version_ >= config_.steps || (stops && record_.skipped);
 }
 
+// The first member that computes evaluates; the first of all where none does.
+bool Worker::evaluates(const EpochRun& run) const {
+  for (Rank r = 0; r < run.world(); ++r)
+    if (computes(run.plan->members[r].role)) return r == run.self;
+  return run.self == 0;
+}
+
 // Ends the step loop at the last version.
 void Worker::finish() {
   EpochRun& run = *run_;
@@ -131,8 +144,8 @@ void Worker::finish() {
   run.stage = EpochRun::Stage::kFinished;
   send_moves();
   // One member evaluates the last version, which no step begins with, before it compares the parameters
-  // for the digest. Every member would find the same values: if rank 0 is lost, the next rank 0 begins anew.
-  if (config_.evaluates && run.self == 0 && !(evaluated_ && !evaluated_->values.empty())) {
+  // for the digest. Every member would find the same values: if it is lost, the next one begins anew.
+  if (config_.evaluates && evaluates(run) && !(evaluated_ && !evaluated_->values.empty())) {
     if (!std::exchange(evaluated_, worker_event::Evaluated{})) emit(Evaluate{version_});
     return;
   }
@@ -459,7 +472,7 @@ void Worker::on_event(const DigestReady& e) {
 void Worker::on_event(const worker_event::Evaluated& e) {
   if (e.version != version_ || !evaluated_) return;
   evaluated_ = e;
-  if (run_ && run_->stage == EpochRun::Stage::kFinished && run_->self == 0)
+  if (run_ && run_->stage == EpochRun::Stage::kFinished && evaluates(*run_))
     emit(ComputeDigest{run_->plan->id, version_, owned()});
 }
 

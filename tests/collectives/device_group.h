@@ -313,7 +313,9 @@ struct Group {
   void begin_step(Rank r) {
     Node& node = *nodes[r];
     const Holders holders(plan, &plan->holders);
-    node.frames->open_step(holders, shape.attempt);
+    std::vector<bool> contributors;  // each micro-batch adds to every segment
+    for (const auto& one : nodes) contributors.push_back(one->lanes[0].micro_batches > 0);
+    node.frames->open_step(holders, contributors, shape.attempt);
     StepRecord record;
     record.version = kStep - 1;
     take(r, node.frames->gather(kStep, holders, record));

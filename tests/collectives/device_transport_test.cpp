@@ -434,7 +434,8 @@ TEST_CASE("device transport: staging memory is enough for every table of the sam
       const std::size_t there = staging_bytes(layout, owners, shape.world, self, shape.round_bytes);
       Node node(layout);
       const auto table = std::make_shared<const Table>(moved);
-      DeviceReduce reduce(layout, table, shape.world, self, node, shape.round_bytes);
+      const std::vector<bool> all(shape.world, true);
+      DeviceReduce reduce(layout, table, all, self, node, shape.round_bytes);
       while (!reduce.over()) {
         std::size_t received = 0;
         const auto round = reduce.next(nullptr);

@@ -152,6 +152,7 @@ struct EpochGroup {
     }
   }
   Holders holders() const { return {plan, &plan->holders}; }
+  std::vector<bool> all() const { return std::vector<bool>(plan->members.size(), true); }
   Epoch& frames(Rank r) { return nodes[r]->frames; }
   // The oldest frame from one rank to another arrives.
   Texts arrives(Rank from, Rank to) {
@@ -179,7 +180,7 @@ struct Steps {
 
   void begin(Rank r) {
     Epoch& frames = group.frames(r);
-    frames.open_step(group.holders());
+    frames.open_step(group.holders(), group.all());
     take(r, frames.gather(at(r), group.holders(), record_of(at(r) - 1)));
   }
   void take(Rank r, EpochEvents events) {
@@ -261,7 +262,7 @@ TEST_CASE("epoch: a joiner enters with the first gather frame, and what came bef
   EpochGroup group(3, /*joiners=*/1);
   group.frames(1).send_vote(vote_of(5));
   CHECK(group.all_arrive(1, 2).empty());
-  group.frames(0).open_step(group.holders());
+  group.frames(0).open_step(group.holders(), group.all());
   group.frames(0).gather(5, group.holders(), record_of(4));
   CHECK(group.arrives(0, 2) == Texts{"begun 5 after 4", "vote 5 of 1"});
   CHECK(group.frames(2).version() == 5);
@@ -276,7 +277,7 @@ TEST_CASE("epoch: a version whose copies differ is not complete") {
   EpochGroup group(2);  // each has a copy of what the other owns
   group.nodes[1]->wrong = 1;
   for (Rank r = 0; r < 2; ++r) {
-    group.frames(r).open_step(group.holders());
+    group.frames(r).open_step(group.holders(), group.all());
     CHECK(group.frames(r).gather(5, group.holders(), record_of(4)).empty());
   }
   CHECK(group.arrives(0, 1) == Texts{"copy of 0 differs from that of 0"});
@@ -286,7 +287,7 @@ TEST_CASE("epoch: a version whose copies differ is not complete") {
 TEST_CASE("epoch: a step's sums wait for its reduction, those of faster peers for the next") {
   EpochGroup group(2);
   for (Rank r = 0; r < 2; ++r) {
-    group.frames(r).open_step(group.holders());
+    group.frames(r).open_step(group.holders(), group.all());
     group.nodes[r]->compute(5);
   }
   CHECK(group.nodes[0]->reduce(5).empty());
@@ -297,12 +298,12 @@ TEST_CASE("epoch: a step's sums wait for its reduction, those of faster peers fo
   CHECK(group.nodes[1]->totals == std::vector<std::int32_t>(group.layout.elements(), 3));
   // Rank 0 is a step ahead; its sums come while rank 1 has the last reduction still.
   group.frames(0).set_version(6);
-  group.frames(0).open_step(group.holders());
+  group.frames(0).open_step(group.holders(), group.all());
   group.nodes[0]->compute(6);
   group.nodes[0]->reduce(6);
   CHECK(group.all_arrive(0, 1).empty());
   CHECK(group.frames(1).set_version(6).empty());
-  group.frames(1).open_step(group.holders());
+  group.frames(1).open_step(group.holders(), group.all());
   group.nodes[1]->compute(6);
   group.nodes[1]->reduce(6);
   CHECK(group.all_arrive(1, 0) == Texts{"reduced 6"});
@@ -389,7 +390,7 @@ TEST_CASE("epoch: damaged frames are taken, wait, or name their sender") {
     EpochGroup group(3, /*joiners=*/0, seed % 3 == 0 ? kNoVersion : Version{5});
     Epoch& frames = group.frames(0);
     if (seed % 2 == 0) {
-      frames.open_step(group.holders());
+      frames.open_step(group.holders(), group.all());
       group.nodes[0]->compute(5);
       group.nodes[0]->reduce(5);
     }

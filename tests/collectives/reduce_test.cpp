@@ -1,3 +1,6 @@
+// One step's reduction among ranks in memory, in any order of arrival, and frames that nobody should have sent.
+// Long because one rig serves all cases.
+
 #include "collectives/reduce.h"
 
 #include <doctest/doctest.h>
@@ -37,8 +40,9 @@ struct Worker {
 
 // A group of workers whose micro-batches are dealt at random; `direct` is the sum in one loop.
 struct ReduceGroup {
+  // `computing`: the ranks that have micro-batches; empty: any may.
   ReduceGroup(std::uint32_t world_size, std::uint32_t blocks, std::uint32_t micro_batches,
-              std::uint32_t seed)
+              std::uint32_t seed, std::vector<Rank> computing = {})
       : random(seed),
         layout(tensors_of(blocks, seed), /*segment_blocks=*/1 + seed % 3,
                /*bucket_segments=*/1 + seed % 5),
@@ -52,7 +56,10 @@ struct ReduceGroup {
       w.lanes.resize(layout.segments());
       w.total_lanes.resize(layout.segments());
     }
-    for (MicroBatch m = 0; m < M; ++m) add_micro_batch(workers[random() % world], m);
+    for (MicroBatch m = 0; m < M; ++m) {
+      const auto drawn = static_cast<Rank>(random() % world);
+      add_micro_batch(workers[computing.empty() ? drawn : computing[m % computing.size()]], m);
+    }
     Table table(layout.segments());
     for (auto& row : table) {
       for (Rank r = 0; r < world; ++r) row.push_back(r);
@@ -94,6 +101,13 @@ struct ReduceGroup {
     all_side.push_back({block, m, use});
   }
 
+  // Each micro-batch adds to every segment.
+  std::vector<bool> contributors() const {
+    std::vector<bool> of;
+    for (const Worker& w : workers) of.push_back(w.lanes[0].micro_batches > 0);
+    return of;
+  }
+
   // `in_place`: totals are added up where the own sums are, which R2 forbids.
   void make(bool in_place = false) {
     ranks.clear();
@@ -109,7 +123,7 @@ struct ReduceGroup {
                     in_place ? w.lanes : w.total_lanes,
                     &w.received,
                     grid_bits};
-    const ReduceOptions options{r, world, kStep,
+    const ReduceOptions options{r, world, kStep, contributors(),
                                 CompleteLanes(kReduceSeed, kStep, M, layout.uses_max())};
     ranks[r] = std::make_unique<Reduce>(sums, holders, options);
   }
@@ -203,6 +217,40 @@ TEST_CASE("reduce: every holder gets the exact totals, in any order of arrival")
     group.check_all();
     for (Rank r = 0; r < group.world; ++r) CHECK(group.workers[r].accumulators == before[r]);
   }
+}
+
+// Goal: a member without a share costs the others no bytes that grow with the model (R18). Method: three ranks that
+// hold all and of which one, or two, computed nothing; whoever computed is told apart by what is sent.
+TEST_CASE("reduce: R18, a rank without a share sends no sums, and nobody waits for them") {
+  for (Rank computing = 0; computing < 3; ++computing) {
+    CAPTURE(computing);
+    ReduceGroup group(3, 8, /*M=*/4, /*seed=*/4, {computing});
+    MemoryNet net(group.world);
+    group.make();
+    for (Rank r = 0; r < 3; ++r)
+      REQUIRE(group.ranks[r]->start(group.workers[r].own, net.end(r)).has_value());
+    for (Rank from = 0; from < 3; ++from)
+      for (Rank to = 0; to < 3; ++to)
+        for (const Frame& frame : net.queue(from, to))
+          CHECK((from == computing || frame.payload->empty()));
+    REQUIRE(net.deliver_all(group.random, group.handler(net)).has_value());
+    group.check_all();
+  }
+}
+
+TEST_CASE("reduce: R18, a contribution of a rank without a share is refused") {
+  ReduceGroup group(2, 4, /*M=*/3, /*seed=*/2);
+  group.holders = std::make_shared<const Table>(Table(group.layout.segments(), {1, 0}));
+  group.make();
+  Worker& w = group.workers[1];
+  const Sums sums{&group.layout, w.accumulators, w.lanes, w.totals, w.total_lanes, &w.received};
+  const ReduceOptions options{1, 2, kStep, {false, true}, CompleteLanes(kReduceSeed, kStep, 3)};
+  group.ranks[1] = std::make_unique<Reduce>(sums, group.holders, options);
+  MemoryNet net(group.world);
+  REQUIRE(group.ranks[0]->start(group.workers[0].own, net.end(0)).has_value());
+  const auto result = net.deliver_all(group.random, group.handler(net));
+  REQUIRE_FALSE(result.has_value());
+  CHECK(result.error().text().find("of a rank without a share") != std::string::npos);
 }
 
 TEST_CASE("reduce: packed sums give the same totals, in fewer bytes") {
@@ -319,7 +367,8 @@ struct Small : ReduceGroup {
       Worker& w = workers[r];
       const Sums sums{&layout, w.accumulators, w.lanes, w.totals, w.total_lanes, &w.received};
       ranks.push_back(std::make_unique<Reduce>(
-          sums, holders, ReduceOptions{r, 3, kStep, CompleteLanes(kReduceSeed, kStep, 6)}));
+          sums, holders,
+          ReduceOptions{r, 3, kStep, {true, true, true}, CompleteLanes(kReduceSeed, kStep, 6)}));
     }
     for (Rank r = 0; r < 3; ++r)
       if (auto started = ranks[r]->start(workers[r].own, net.end(r)); !started) return started;

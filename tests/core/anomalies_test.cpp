@@ -135,6 +135,14 @@ TEST_CASE("anomalies: a worker that computes far less than the others is told on
   CHECK(run({10, 1}, ShareRule::kSpeed).empty());          // of two nobody knows which one is usual
   CHECK(run({0, 1, 3, 0, 2}, ShareRule::kSpeed).empty());  // fewer micro-batches than two for each
 
+  // One that holds alone computes nothing, as it was told to.
+  Anomalies roles((Job()));
+  event::EpochFormed with_holder = epoch_of(first, 4);
+  with_holder.members[1].role = WorkerRole::kHold;
+  std::vector<Event> of_roles{with_holder};
+  for (Version v = 0; v < 200; ++v) of_roles.push_back(ledger_of_shares(v, first, {10, 0, 9, 12}));
+  CHECK(told_of(roles, of_roles).empty());
+
   // One that was given little at first, and then its share, is none; nor is one that is slow later on told but then.
   Anomalies late((Job()));
   std::vector<Event> shared{epoch_of(first, 3)};

@@ -114,6 +114,21 @@ TEST_CASE("events: fields that nobody knows are passed over, and kinds too") {
   CHECK_FALSE(other.value().event);
 }
 
+TEST_CASE("events: a member's role is told where it does not do both") {
+  event::EpochFormed epoch = event::formed(samples::plan_of_two());
+  CHECK(event_text(Event(epoch)).find("role") == std::string::npos);
+  epoch.members[0].role = WorkerRole::kHold;
+  epoch.members[1].role = WorkerRole::kCompute;
+  const std::string text = with_time(event_text(Event(epoch)));
+  CHECK(text.find("\"draining\":false,\"role\":\"hold\"}") != std::string::npos);
+  const auto read = read_event(text);
+  REQUIRE(read);
+  const auto& members = std::get<event::EpochFormed>(*read.value().event).members;
+  CHECK(members[0].role == WorkerRole::kHold);
+  CHECK(members[1].role == WorkerRole::kCompute);
+  CHECK_FALSE(why_not(replaced(text, "\"hold\"", "\"rest\"")).empty());
+}
+
 // What can be null was not told by versions before: it may be missing.
 TEST_CASE("events: every field must be there but those that can be null") {
   const std::set<std::string> may_be_missing = {

@@ -108,8 +108,12 @@ TEST_CASE("run status: a run that trains says its members, its pace and what it 
   CHECK(json["state"] == "training");
   CHECK(json["step"] == 10);
   CHECK(json["seconds_left"] == 45.0);
-  CHECK(json["epoch"]["members"][1] ==
-        Json{{"rank", 1}, {"name", "worker-1"}, {"id", 2}, {"pid", 72}, {"leaves", true}});
+  CHECK(json["epoch"]["members"][1] == Json{{"rank", 1},
+                                            {"name", "worker-1"},
+                                            {"id", 2},
+                                            {"pid", 72},
+                                            {"role", "both"},
+                                            {"leaves", true}});
   CHECK(json["leader"] == Json{{"coordinator", 1}, {"term", 2}});
   CHECK(json["workers"] == Json{{"joined", 3}, {"left", 0}, {"lost", 1}, {"fenced", 0}});
   CHECK(json["pause_seconds"] == 0.0);

@@ -34,10 +34,10 @@ SAMPLE_FIELDS(Difference, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(LossScale, a, b)
 SAMPLE_FIELDS(StepRecord, a, b, c, d, e, f, g, h, i, j)
 SAMPLE_FIELDS(Vote, a, b, c, d, e, f, g, h, i, j)
-SAMPLE_FIELDS(Member, a, b, c, d, e, f, g)
+SAMPLE_FIELDS(Member, a, b, c, d, e, f, g, h)
 SAMPLE_FIELDS(Move, a, b, c, d)
 SAMPLE_FIELDS(Plan, a, b, c, d, e, f, g, h, i, j, k, l, m)
-SAMPLE_FIELDS(Join, a, b, c, d, e, f, g, h, i, j)
+SAMPLE_FIELDS(Join, a, b, c, d, e, f, g, h, i, j, k)
 SAMPLE_FIELDS(Report, a, b, c, d, e, f, g, h, i, j, k, l)
 SAMPLE_FIELDS(Heartbeat, a, b, c, d, e, f, g, h, i, j, k, l, m)
 SAMPLE_FIELDS(Pause, a, b, c, d, e, f)
@@ -275,6 +275,7 @@ class Maker {
     id = Id<Tag, Int>(number);
   }
   void fill(PlanKind& kind) { kind = static_cast<PlanKind>(1 + below(3)); }
+  void fill(WorkerRole& role) { role = static_cast<WorkerRole>(1 + below(3)); }
   void fill(BeginAt& begin) { begin = static_cast<BeginAt>(1 + below(3)); }
   void fill(RaftKind& kind) { kind = static_cast<RaftKind>(1 + below(12)); }
   void fill(ChangeState& state) { state = static_cast<ChangeState>(1 + below(4)); }

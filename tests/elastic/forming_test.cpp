@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/exit.h"
 #include "tests/elastic/usual.h"
 
 namespace starling::elastic {
@@ -29,16 +30,20 @@ LeaderConfig forming_config(std::vector<std::string> tensors) {
 
 struct Two {
   // `tensors`: the name of each segment's.
-  explicit Two(std::vector<std::string> tensors = {"a", "b"})
+  explicit Two(std::vector<std::string> tensors = {"a", "b"}, WorkerRole first = WorkerRole::kBoth,
+               WorkerRole second = WorkerRole::kBoth)
       : job(forming_config(std::move(tensors))) {
     group.apply(JobStarted{});
-    for (const std::uint64_t n : {1, 2}) {
-      Joined joined;
-      joined.join.who = {0, Nonce(n)};
-      joined.join.name = std::to_string(n);
-      group.apply(joined);
-      roster.joined({n, Nonce(n)});
-    }
+    join(1, first);
+    join(2, second);
+  }
+  void join(std::uint64_t n, WorkerRole role) {
+    Joined joined;
+    joined.join.who = {0, Nonce(n)};
+    joined.join.name = std::to_string(n);
+    joined.join.role = role;
+    group.apply(joined);
+    roster.joined({n, Nonce(n)});
   }
   void report(std::uint64_t n, EpochId promise, Version version = kNoVersion,
               EpochId entered = {}) {
@@ -63,6 +68,7 @@ struct Two {
       }
       if (auto* p = std::get_if<ProposePlan>(&command)) plan = std::move(p->plan);
       if (auto* e = std::get_if<End>(&command)) end = *e;
+      if (auto* w = std::get_if<Warn>(&command)) warnings.push_back(w->text);
     }
     forming.check_invariants();
   }
@@ -95,6 +101,7 @@ struct Two {
   EpochId id;
   std::optional<Plan> plan;
   std::optional<End> end;
+  std::vector<std::string> warnings;
 };
 
 TEST_CASE("forming: it asks all who may be members, and those again who have not reported") {
@@ -217,6 +224,70 @@ TEST_CASE("forming: the cause of a plan is a member that was lost, not one that 
   REQUIRE(two.plan.has_value());
   CHECK(two.plan->members.size() == 1);
   CHECK(two.plan->cause == "2 not heard for 1000 ms");
+}
+
+// Goal: spot machines compute, a stable one holds: whoever is lost, the state stays, and the run waits for others.
+TEST_CASE("forming: where nobody is left who computes, holders wait for a joiner, however long") {
+  Two two({"a", "b"}, WorkerRole::kHold, WorkerRole::kCompute);
+  two.begin(5);
+  CHECK(two.group.plan()->holders == std::vector<std::vector<Rank>>{{0}, {0}});
+  CHECK(two.group.plan()->shares == std::vector<Rank>(4, 1));
+  two.roster.died(Death{{2, 2}});
+  two.review();
+  for (int i = 0; i < 200; ++i) {
+    two.at(two.roster.now_ms() + kLease / 2);
+    two.report(1, two.id, 5, kFirst);
+    two.review();
+    CHECK_FALSE(two.plan.has_value());
+    CHECK_FALSE(two.end.has_value());
+  }
+  CHECK(two.warnings ==
+        std::vector<std::string>{"none of 1 workers computes: the run waits for one that does "
+                                 "(worker --role)"});
+  two.join(3, WorkerRole::kCompute);
+  two.review();
+  two.take(two.forming.ask_again());
+  two.report(3, two.id);
+  two.review();
+  REQUIRE(two.plan.has_value());
+  CHECK(two.plan->base == 5);
+  CHECK(two.plan->members.size() == 2);
+  for (const auto& ranks : two.plan->holders)
+    CHECK(two.plan->members[ranks.front()].who.nonce == 1);
+  for (const Rank r : two.plan->shares) CHECK(two.plan->members[r].who.nonce == 3);
+}
+
+TEST_CASE("forming: state that none of the living can hold is lost, and not waited for") {
+  Two two({"a", "b"}, WorkerRole::kHold, WorkerRole::kCompute);
+  two.begin(5);
+  two.roster.died(Death{{1, 1}});
+  two.review();
+  two.report(2, two.id, 5, kFirst);
+  two.at(2 + two.job.state_timeout_ms);
+  two.report(2, two.id, 5, kFirst);
+  two.review();
+  REQUIRE(two.end.has_value());
+  CHECK(two.end->reason.starts_with("state lost: no living worker has a current copy"));
+}
+
+TEST_CASE("forming: a start at which nobody holds, or nobody computes, ends the job") {
+  for (const WorkerRole role : {WorkerRole::kHold, WorkerRole::kCompute}) {
+    Two two({"a", "b"}, role, role);
+    two.review();
+    for (const std::uint64_t n : {1, 2}) two.report(n, two.id);
+    two.review();
+    CHECK_FALSE(two.plan.has_value());
+    CHECK_FALSE(two.end.has_value());
+    two.at(2 + two.job.start_timeout_ms);
+    for (const std::uint64_t n : {1, 2}) two.report(n, two.id);
+    two.review();
+    REQUIRE(two.end.has_value());
+    CHECK(two.end->code == kExitAlone);
+    CHECK(two.end->reason == std::string("none of 2 workers ") +
+                                 (role == WorkerRole::kHold ? "computes" : "holds state") +
+                                 ", as --role tells them, and no other came within 30000 ms, "
+                                 "[elastic].start_timeout_ms");
+  }
 }
 
 TEST_CASE("forming: a start that too few come to ends the job") {

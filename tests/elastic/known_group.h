@@ -30,8 +30,9 @@ struct KnownGroup {
   static Incarnation who(std::uint64_t n) { return {n, Nonce(n)}; }
   void at(std::uint64_t now_ms) { roster.look(now_ms); }
 
-  void join(std::uint64_t n) {
+  void join(std::uint64_t n, WorkerRole role = WorkerRole::kBoth) {
     Joined joined;
+    joined.join.role = role;
     joined.join.who = {0, Nonce(n)};
     joined.join.name = std::to_string(n);
     REQUIRE(group.apply(joined));

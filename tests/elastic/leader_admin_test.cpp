@@ -16,9 +16,11 @@ namespace {
 
 // Workers 1, 2, 3 who hold everything, of a job with checkpoints if `every` is not 0.
 struct Steered : OneLeader {
-  explicit Steered(std::uint64_t every = 0, std::map<std::uint64_t, std::string> named = {})
+  explicit Steered(std::uint64_t every = 0, std::map<std::uint64_t, std::string> named = {},
+                   std::map<std::uint64_t, WorkerRole> of = {})
       : checkpoint_every(every) {
     names = std::move(named);
+    roles = std::move(of);
     start(1);
     begin(21);
   }
@@ -99,6 +101,20 @@ TEST_CASE("admin: a drained worker leaves without a forced epoch") {
   CHECK(std::ranges::any_of(one.sent, [](const leader_command::Send& send) {
     return send.to.nonce == Nonce(2) && std::holds_alternative<Released>(send.body);
   }));
+}
+
+TEST_CASE("admin: who alone computes, or alone holds state, is not drained") {
+  Steered computes(0, {},
+                   {{1, WorkerRole::kHold}, {2, WorkerRole::kCompute}, {3, WorkerRole::kHold}});
+  const auto first = computes.ask(AdminAction::kDrain, "2");
+  CHECK(first.state == AdminState::kRefused);
+  CHECK(first.text == "no worker would stay to compute; let another join first, or stop the run");
+  CHECK(computes.ask(AdminAction::kDrain, "1").state == AdminState::kUnderWay);
+  Steered holds(0, {},
+                {{1, WorkerRole::kHold}, {2, WorkerRole::kCompute}, {3, WorkerRole::kCompute}});
+  const auto second = holds.ask(AdminAction::kDrain, "1");
+  CHECK(second.state == AdminState::kRefused);
+  CHECK(second.text.starts_with("no worker would stay to take over what 1 holds"));
 }
 
 // Goal: whom the group waits for is out without its help.

@@ -326,7 +326,8 @@ TEST_CASE("leader: where nobody told its speed, a prepared plan has equal shares
   one.join(4);
   one.pass_time(kLease / 2);
   REQUIRE(one.proposed() != nullptr);
-  CHECK(one.proposed()->shares == equal_shares(one.proposed()->members.size(), 6));
+  CHECK(one.proposed()->shares ==
+        first_shares(std::vector<Capacity>(one.proposed()->members.size()), 6));
 }
 
 }  // namespace

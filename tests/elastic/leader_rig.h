@@ -49,6 +49,7 @@ struct LeaderRig {
     join.fingerprint = {7, 7};
     join.fingerprint_text = fingerprint_text;
     join.data = data;
+    if (roles.contains(nonce)) join.role = roles.at(nonce);
     say(nonce, join);
   }
   void join(std::uint64_t nonce) {
@@ -95,6 +96,7 @@ struct LeaderRig {
     return nullptr;
   }
 
+  std::map<std::uint64_t, WorkerRole> roles;   // of workers that do not do both
   std::map<std::uint64_t, std::string> names;  // in keys, by nonce; others are named by their nonce
   std::string fingerprint_text;                // of workers that join from now on
   Digest data{8, 8};  // of workers that join from now on; zeros: not read yet

@@ -43,7 +43,8 @@ struct OneWorker {
     p.begin = begin;
     for (std::uint64_t nonce : {1, 2, 3}) p.members.push_back(member(nonce));
     p.holders = {{0, 1, 2}, {1, 2, 0}, {2, 0, 1}};
-    if (kind != PlanKind::kPrepared) p.shares = equal_shares(p.members.size(), kMicroBatches);
+    if (kind != PlanKind::kPrepared)
+      p.shares = first_shares(std::vector<Capacity>(p.members.size()), kMicroBatches);
     return p;
   }
 

@@ -101,6 +101,37 @@ TEST_CASE("placement: what only a leaver has is copied once before anything is c
   CHECK(all == std::multiset<SegmentId>{0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 4, 5});
 }
 
+TEST_CASE("placement: who computes alone holds nothing, and copies are counted among the others") {
+  PlacementInput in = with_a_leaver(1);
+  in.members[1].role = WorkerRole::kCompute;
+  in.members[2].role = WorkerRole::kHold;
+  in.members[3].draining = false;
+  in.copies.assign(4, std::vector<bool>(in.segments));
+  in.copies[0].assign(in.segments, true);
+  for (const auto& ranks : target_holders(in)) CHECK_FALSE(contains(ranks, 1));
+  const auto placement = place(in);
+  REQUIRE(placement.complete);
+  std::multiset<Rank> targets;
+  for (const Move& move : placement.moves) targets.insert(move.target);
+  CHECK(targets.count(1) == 0);
+  CHECK(targets.count(2) > 0);
+  CHECK(wanted_replicas(in.members, 3) == 2);
+  in.members[2].role = WorkerRole::kCompute;
+  in.members[3].draining = true;
+  CHECK(wanted_replicas(in.members, 3) == 0);
+}
+
+TEST_CASE("placement: without a member that holds there is no place for anything") {
+  PlacementInput in = with_a_leaver(1);
+  for (Member& m : in.members) m.role = WorkerRole::kCompute;
+  CHECK_FALSE(place(in).complete);
+  CHECK(role_lacking(in.members) == WorkerRole::kHold);
+  for (Member& m : in.members) m.role = WorkerRole::kHold;
+  CHECK(role_lacking(in.members) == WorkerRole::kCompute);
+  in.members[3].role = WorkerRole::kCompute;
+  CHECK_FALSE(role_lacking(in.members).has_value());
+}
+
 TEST_CASE("placement: no source sends more than the budget in one step") {
   for (const std::uint32_t budget : {1u, 2u, 5u}) {
     std::map<std::pair<Rank, std::uint32_t>, std::uint32_t> sent;

@@ -17,8 +17,11 @@ namespace {
 const std::uint64_t kWindow = LeaderConfig{}.change_window_ms;
 
 struct ThreeToChange : KnownGroup {
-  explicit ThreeToChange(std::vector<std::vector<Rank>> holders = {{0, 1}, {1, 2}, {2, 0}}) {
-    for (const std::uint64_t n : {1, 2, 3}) join(n);
+  explicit ThreeToChange(std::vector<std::vector<Rank>> holders = {{0, 1}, {1, 2}, {2, 0}},
+                         WorkerRole first_two = WorkerRole::kBoth,
+                         WorkerRole third = WorkerRole::kBoth) {
+    for (const std::uint64_t n : {1, 2}) join(n, first_two);
+    join(3, third);
     follow(plan(kFirst, PlanKind::kFresh, {1, 2, 3}, std::move(holders)));
     enter(5);
   }
@@ -169,6 +172,30 @@ TEST_CASE("preparing: where all leave, all go on until their notice ends") {
   const auto plan = three.after(kWindow);
   REQUIRE(plan.has_value());
   CHECK(members_of(*plan) == "1d2d3d");
+}
+
+// Goal: what a role is for is not given up by a leave. It goes on until another one is there, or its notice ends.
+TEST_CASE("preparing: a leaver without whom nobody would compute, or hold, waits for another") {
+  const std::vector<std::vector<Rank>> at_both{{0, 1}, {1, 0}, {0, 1}};
+  ThreeToChange computes(at_both, WorkerRole::kHold, WorkerRole::kCompute);
+  computes.leave(3, 60'000);
+  CHECK_FALSE(computes.after(kWindow).has_value());
+  computes.join(4, WorkerRole::kHold);
+  CHECK_FALSE(computes.after(kWindow).has_value());
+  computes.join(5, WorkerRole::kCompute);
+  const auto plan = computes.after(kWindow);
+  REQUIRE(plan.has_value());
+  CHECK(members_of(*plan).find('3') == std::string::npos);
+  CHECK(members_of(*plan).find("5j") != std::string::npos);
+  const auto fifth =
+      std::ranges::find(plan->members, Nonce(5), [](const Member& m) { return m.who.nonce; });
+  const auto rank = Rank(static_cast<Rank::Value>(fifth - plan->members.begin()));
+  CHECK(plan->shares == std::vector<Rank>(6, rank));
+
+  ThreeToChange holds({{2}, {2}, {2}}, WorkerRole::kCompute, WorkerRole::kBoth);
+  holds.leave(3, 60'000);
+  const auto stays = holds.after(kWindow);
+  CHECK((!stays || members_of(*stays) == "123d"));
 }
 
 // ---- Moves ------------------------------------------------------------------------------------

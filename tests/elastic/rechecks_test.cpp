@@ -33,7 +33,7 @@ TEST_CASE("rechecks: one micro-batch in so many, of another worker, by all alike
       CAPTURE(world);
       CAPTURE(share);
       const RecheckRule rule{share, 0, 5};
-      const auto shares = equal_shares(world, kM);
+      const auto shares = first_shares(std::vector<Capacity>(world), kM);
       std::uint64_t count = 0;
       std::set<std::pair<Rank, Rank>> pairs;
       for (Version v{0}; v < kSteps; ++v) {
@@ -62,14 +62,15 @@ TEST_CASE("rechecks: one micro-batch in so many, of another worker, by all alike
 TEST_CASE(
     "rechecks: in its first steps, whenever they are, each worker computes at least one again") {
   const RecheckRule rule{1000, 3, 5};
-  const auto shares = equal_shares(3, 6);
+  const auto shares = first_shares(std::vector<Capacity>(3), 6);
   for (const Version begins : {Version{0}, Version{50}})
     for (Rank self = 0; self < 3; ++self)
       for (std::uint64_t computed = 0; computed < 5; ++computed)
         CHECK(rechecks_of(rule, begins + computed, shares, self, computed).size() ==
               (computed < 3 ? 1 : 0));
   // In the very first one what somebody computed first of all.
-  CHECK(rechecks_of(rule, Version{0}, equal_shares(1, 6), 0, 0) == std::vector<MicroBatch>{0});
+  CHECK(rechecks_of(rule, Version{0}, first_shares(std::vector<Capacity>(1), 6), 0, 0) ==
+        std::vector<MicroBatch>{0});
   CHECK(rechecks_of({0, 3, 5}, Version{0}, shares, 0, 0).empty());
   CHECK(rechecks_of(rule, Version{0}, {1, 1, 1, 1, 1, 1}, 0, 0).empty());  // has no share
 }

@@ -205,7 +205,8 @@ std::vector<Reporter> with_shares() {
 }
 
 TEST_CASE("resume: R8, who is at base keeps its share, the rest goes to who has least left") {
-  const auto shares = deal_shares(with_shares(), /*base=*/5, /*micro_batches=*/8, {});
+  const auto shares = deal_shares(with_shares(), std::vector<Member>(with_shares().size()),
+                                  /*base=*/5, /*micro_batches=*/8, {});
   REQUIRE(shares.has_value());
   CHECK(shares.value() == std::vector<Rank>{0, 0, 0, 1, 2, 3, 0, 1});
 }
@@ -215,16 +216,26 @@ TEST_CASE("resume: what is dealt again goes to who can do it first") {
   for (auto& r : reporters) r.report.micro_batch_ns = 20;
   reporters[1].report.micro_batch_ns = 5;
   reporters[3].report.micro_batch_ns = 0;  // a joiner, to be measured
-  const auto shares = deal_shares(reporters, 5, 8, {});
+  const auto shares = deal_shares(reporters, std::vector<Member>(reporters.size()), 5, 8, {});
   REQUIRE(shares.has_value());
   // Worker 2 has one to do and does three more in the 20 ns that the third needs for one.
   CHECK(shares.value() == std::vector<Rank>{0, 0, 0, 1, 3, 1, 1, 1});
 }
 
+TEST_CASE("resume: nothing is dealt to who holds alone") {
+  auto reporters = with_shares();
+  reporters[1].report.share.clear();
+  std::vector<Member> members(reporters.size());
+  members[1].role = members[3].role = WorkerRole::kHold;
+  const auto shares = deal_shares(reporters, members, 5, 8, {});
+  REQUIRE(shares.has_value());
+  CHECK(shares.value() == std::vector<Rank>{0, 0, 0, 2, 0, 2, 0, 2});
+}
+
 TEST_CASE("resume: shares that overlap are a bug") {
   auto reporters = with_shares();
   reporters[1].report.share = {2, 3};
-  const auto shares = deal_shares(reporters, 5, 8, {});
+  const auto shares = deal_shares(reporters, std::vector<Member>(reporters.size()), 5, 8, {});
   REQUIRE_FALSE(shares.has_value());
   CHECK(shares.error().code() == Code::kInternal);
 }

@@ -59,8 +59,22 @@ TEST_CASE("shares: equal up to one where no speed is known") {
       const auto n = first(std::vector<Capacity>(world), m);
       CHECK(std::is_sorted(n.rbegin(), n.rend()));
       CHECK(n.front() - n.back() <= 1);
-      CHECK(counts(equal_shares(world, m), world) == n);
     }
+}
+
+TEST_CASE(
+    "shares: who holds alone gets none, known speeds or not, and keeps nobody from a change") {
+  auto members = of_ms({20, 20, 20});
+  members[1] = {.computes = false};
+  CHECK(first(members, 8) == Counts{4, 0, 4});
+  members[2].micro_batch_ns = 0;  // to be measured
+  CHECK(first(members, 8) == Counts{7, 0, 1});
+  members[2].micro_batch_ns = 60 * kNsPerMs;
+  const auto shares = first_shares(members, 8);
+  CHECK(counts(shares, 3) == Counts{6, 0, 2});
+  CHECK(next_shares(shares, members) == shares);
+  CHECK(contributors_of(shares, 3) == std::vector<bool>{true, false, true});
+  CHECK(first({{.computes = false}, {}}, 3) == Counts{0, 3});
 }
 
 TEST_CASE("shares: one micro-batch for who is to be measured, while there are any") {

@@ -65,6 +65,32 @@ TEST_CASE("worker: rank 0 evaluates the last version before it finishes, and onl
   CHECK(one.count<worker_command::Evaluate>() == 0);
 }
 
+TEST_CASE(
+    "worker: the first member that computes evaluates, so rank 0 does not where it holds alone") {
+  OneWorker one;
+  WorkerConfig config = OneWorker::config({});
+  config.steps = kSteps;
+  config.evaluates = true;
+  one.worker = Worker(config);
+  one.begin();
+  one.on(Broken{kFirst, 1});
+  one.on(Stopped{kFirst});
+  Plan plan = OneWorker::plan(PlanKind::kForced, kSecond, kFirst);
+  plan.members[0].role = WorkerRole::kHold;
+  plan.shares = {1, 1, 1, 2, 2, 2};
+  one.enter(plan);
+  for (Version v = 0; v < kSteps; ++v) {
+    one.reduced(kSecond, v);
+    std::vector<LedgerRow> rows;
+    for (MicroBatch m = 0; m < kMicroBatches; ++m) rows.push_back(OneWorker::row(m));
+    one.on(LedgerArrived{kSecond, 1, v, rows});
+    for (const Rank from : {Rank{1}, Rank{2}}) one.vote(kSecond, v, from);
+    one.on(Gathered{kSecond, v + 1});
+  }
+  CHECK(one.count<worker_command::Evaluate>() == 0);
+  CHECK(one.count<worker_command::ComputeDigest>() == 1);
+}
+
 // Others hear of the end first, and go.
 TEST_CASE("worker: who has finished and sees a connection close has the trained model") {
   OneWorker one = one_of_two_steps();

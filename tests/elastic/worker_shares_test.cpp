@@ -95,6 +95,22 @@ TEST_CASE("worker: a forced plan shares its first step, done micro-batches among
   CHECK(next_share(one, kSecond, 1, {0, 2}) == List{0});
 }
 
+// R18. Whose sums are waited for follows from the shares, so all members have the same.
+TEST_CASE("worker: who has no share does not contribute") {
+  OneWorker one;
+  one.begin();
+  CHECK(OneWorker::among<OpenStep>(one.all).back().contributors ==
+        std::vector<bool>{true, true, true});
+  one.on(Broken{kFirst, 1});
+  one.on(Stopped{kFirst});
+  Plan plan = OneWorker::plan(PlanKind::kForced, kSecond, kFirst);
+  plan.members[1].role = WorkerRole::kHold;
+  plan.shares = {0, 0, 0, 2, 2, 2};
+  one.enter(plan);
+  CHECK(OneWorker::among<OpenStep>(one.all).back().contributors ==
+        std::vector<bool>{true, false, true});
+}
+
 TEST_CASE("worker: whoever does not say its speed is dealt one micro-batch among those who do") {
   OneWorker one;
   one.begin();

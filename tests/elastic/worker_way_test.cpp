@@ -98,7 +98,7 @@ TEST_CASE("worker: R17, a world of one needs no transport") {
   Plan plan = OneWorker::plan(PlanKind::kForced, kSecond, kFirst);
   plan.members.resize(1);
   plan.holders = {{0}, {0}, {0}};
-  plan.shares = equal_shares(1, kMicroBatches);
+  plan.shares = first_shares(std::vector<Capacity>(1), kMicroBatches);
   one.enter(plan);
   CHECK(OneWorker::among<OpenStep>(one.all).back().attempt != 0);
   CHECK(OneWorker::among<StartReduce>(one.all).back().attempt != 0);

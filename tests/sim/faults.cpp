@@ -59,6 +59,8 @@ bool FaultInjector::kill(WorkerProcess& process, const char* why) {
   if (!process.machine().run() || process.machine().version() == kNoVersion)
     world_.count("joiner killed");
   process.kill(why);
+  if (world_.any_stays(holds) && !world_.any_stays(computes))
+    world_.count("everybody who computes was lost");
   return true;
 }
 

@@ -293,7 +293,15 @@ void Oracle::opens(const WorkerProcess& p, const OpenStep& step) {
     return violated("shares: " + name(p) + " shares step " + std::to_string(version) +
                     " of epoch " + to_string(epoch) + " otherwise than another member");
   if (!first || version >= numbers_.steps()) return;
-  std::vector<std::uint32_t> counts(run->plan->members.size());
+  const auto& members = run->plan->members;
+  for (const Rank r : run->shares)
+    if (!starling::computes(members[r].role))
+      return violated("R18: a worker that holds alone has a share");
+  if (std::ranges::count(members, WorkerRole::kHold, &Member::role) > 0)
+    world_.count("holds alone");
+  if (std::ranges::count(members, WorkerRole::kCompute, &Member::role) > 0)
+    world_.count("computes alone");
+  std::vector<std::uint32_t> counts(members.size());
   for (const Rank r : run->shares) ++counts[r];
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
   if (run->shares.size() != numbers_.micro_batches())

@@ -131,6 +131,11 @@ void Oracle::take_plan(const Plan& plan) {
   follow_members(plan);
   valid_[plan.id] = plan;
   chain_.push_back(plan.id);
+  for (const auto& ranks : plan.holders)
+    for (const Rank r : ranks)
+      if (!holds(plan.members[r].role))
+        violated("R18: epoch " + to_string(plan.id) +
+                 " gives state to a worker that computes alone");
   if (plan.kind != PlanKind::kFresh) check_holders(plan);
 }
 
@@ -373,7 +378,7 @@ void Oracle::check_ended(const JobEnded& end) {
   if (!state_lost()) violated("P3: an end, but every segment has a current copy; " + end.reason);
   for (const Member& m : valid_.at(chain_.back()).members) {
     const WorkerProcess* p = find(m.who.nonce);
-    if (p && p->alive() && !p->notice_end && !p->admin_asked && !m.joiner)
+    if (p && p->alive() && !p->notice_end && !p->admin_asked && !m.joiner && holds(m.role))
       violated("P3: an end as all have left, but " + name(*p) + " lives and has no notice");
   }
 }

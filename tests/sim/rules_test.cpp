@@ -66,6 +66,7 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       {"shares not of plan", {&Bugs::shares_not_of_plan}, 7},
       {"scale of start", {&Bugs::scale_of_start}, 2},
       {"recheck unawaited", {&Bugs::recheck_unawaited}, 1},
+      {"R18 contributors of plan", {&Bugs::contributors_of_plan}, 1},
   };
   const char* only = std::getenv("STARLING_SIM_RULE");
   for (const BrokenRule& b : table) {
@@ -77,6 +78,7 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       settings.faults.wipes = 0;
       settings.faults.flips = 0;
       settings.compare = {0, 0};
+      settings.roles = std::string(b.rule).find("R18") != std::string::npos;
       if (std::string(b.rule).find("R17") == std::string::npos) {
         settings.transport_ready = {0, 0};
         settings.faults.transport_losses = 0;

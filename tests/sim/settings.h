@@ -90,6 +90,7 @@ struct Settings {
   bool plant_rows_first = false;         // a share's rows leave before the compare (R4)
   bool plant_unproven_words = false;     // parameters count as they come, whatever their owner says
   bool plant_wrong_copy = false;         // a replica publishes other parameters than the owner
+  bool roles = false;  // until the faults are over some slots hold alone, and some compute alone
   std::uint32_t replicas = 2;
   std::uint32_t move_budget = 2;
   elastic::Bugs bugs;

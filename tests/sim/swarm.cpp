@@ -128,6 +128,11 @@ void draw_steers(Settings& s) {
   if (random.chance(0.25)) s.faults.steers = static_cast<int>(random.range(1, 4));
 }
 
+// As above: from dice of its own.
+void draw_roles(Settings& s) {
+  s.roles = Random(s.seed, /*purpose=*/10).chance(0.25);
+}
+
 void draw_flips(Settings& s) {
   Random random(s.seed, /*purpose=*/7);
   if (random.chance(0.7)) return;
@@ -169,6 +174,7 @@ Settings draw_settings(std::uint64_t seed) {
   draw_flips(s);
   draw_cuts(s);
   draw_rechecks(s);
+  draw_roles(s);
   return s;
 }
 
@@ -191,6 +197,7 @@ std::string to_string(const Settings& s) {
       << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
       << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage
       << ", disk full " << s.disk_full << ", asks " << f.checkpoint_asks;
+  if (s.roles) out << ", roles";
   if (f.steers > 0) out << ", steers " << f.steers;
   if (f.flips > 0) out << ", flips " << f.flips << ", compares " << s.compare.high / kMs << " ms";
   if (s.recheck > 0) out << ", recheck " << s.recheck << ", first " << s.recheck_first;

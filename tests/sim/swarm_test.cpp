@@ -91,6 +91,9 @@ constexpr const char* kMustHappen[] = {
     "coordinators late",
     "asked to drain",
     "asked to evict",
+    "holds alone",
+    "computes alone",
+    "everybody who computes was lost",
 };
 
 TEST_CASE("swarm: every seed keeps all promises and ends") {

@@ -239,7 +239,10 @@ std::string describe(const Plan& plan) {
   l << " after " << to_string(plan.predecessor) << " base " << plan.base << " begin "
     << begins[static_cast<int>(plan.begin)] << " members";
   for (const Member& m : plan.members)
-    l << " " << to_string(m.who) << (m.joiner ? "(joins)" : "") << (m.draining ? "(drains)" : "");
+    l << " " << to_string(m.who) << (m.joiner ? "(joins)" : "") << (m.draining ? "(drains)" : "")
+      << (m.role == WorkerRole::kHold      ? "(holds)"
+          : m.role == WorkerRole::kCompute ? "(computes)"
+                                           : "");
   l << " holders";
   for (const auto& ranks : plan.holders) l << " " << list(ranks);
   for (const Move& m : plan.moves)

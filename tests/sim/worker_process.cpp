@@ -38,6 +38,7 @@ elastic::WorkerConfig config_of(const Settings& s) {
 WorkerProcess::WorkerProcess(World& world, std::uint32_t slot, Nonce nonce)
     : world_(world),
       slot_(slot),
+      role_(world.role_of(slot)),
       who_{0, nonce},
       random_(world.settings().seed, mix64(1000 + slot, nonce)),
       compare_dice_(world.settings().seed, mix64(2000 + slot, nonce)),
@@ -69,6 +70,7 @@ void WorkerProcess::start() {
   join.host = join.name;
   join.port = 7000;
   join.job_hash = world_.settings().seed;
+  join.role = role_;
   submit([this, join] {
     handle(Start{join});
     handle(DataHashed{{1, 1}});

@@ -89,6 +89,7 @@ class WorkerProcess : private actors::ExecutorOwner {
   std::uint32_t slot() const { return slot_; }
   std::uint32_t place() const;  // in the network
   Nonce nonce() const { return who_.nonce; }
+  WorkerRole role() const { return role_; }
   const Incarnation& who() const { return who_; }
   bool alive() const { return alive_; }
   const elastic::Worker& machine() const { return machine_; }
@@ -159,6 +160,7 @@ class WorkerProcess : private actors::ExecutorOwner {
 
   World& world_;
   const std::uint32_t slot_;
+  const WorkerRole role_;
   Incarnation who_;
   Random random_, compare_dice_;
   bool flipped_ = false;

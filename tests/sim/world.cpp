@@ -112,6 +112,21 @@ void World::settle() {
     if (!coordinator->alive()) coordinator->start();
   // A group that lost its state before the first commit starts again, with as many as it wanted.
   while (!oracle_.end() && alive_workers() < settings_.workers) start_worker(slots_);
+  if (!oracle_.end() && !(any_stays(computes) && any_stays(holds))) start_worker(slots_);
+}
+
+WorkerRole World::role_of(std::uint32_t slot) const {
+  if (!settings_.roles || settled_ || settings_.workers == 1) return WorkerRole::kBoth;
+  Random random(settings_.seed, 1000 + slot);
+  if (slot == 0) return random.chance(0.5) ? WorkerRole::kBoth : WorkerRole::kHold;
+  if (slot == 1) return random.chance(0.5) ? WorkerRole::kBoth : WorkerRole::kCompute;
+  return static_cast<WorkerRole>(random.range(1, 3));
+}
+
+bool World::any_stays(bool (*does)(WorkerRole)) const {
+  return std::ranges::any_of(workers_, [&](const auto& worker) {
+    return worker->alive() && does(worker->role()) && !worker->notice_end && !worker->admin_asked;
+  });
 }
 
 // Without a member who is gone a round ends somehow, or never.

@@ -150,6 +150,10 @@ class World {
   }
   std::uint32_t alive_workers() const;
   std::uint32_t slots() const { return slots_; }
+  // Of lives that start in this slot now. Those of the start do everything together.
+  WorkerRole role_of(std::uint32_t slot) const;
+  // A living worker of this kind that nobody has told to go.
+  bool any_stays(bool (*does)(WorkerRole)) const;
   // The job's end is committed.
   const JobEnded* job_end() const;
 

@@ -9,6 +9,7 @@
 
 #include "actors/worker/transport_choice.h"
 #include "core/job/job.h"
+#include "core/wire/messages.h"
 
 namespace starling::tools {
 
@@ -58,6 +59,7 @@ struct WorkerCommand {
   std::string listen;     // host:port instead; empty: any free port of `host`
   std::string advertise;  // host:port that they are told; empty: where it listens
   std::string failure_domain;
+  WorkerRole role = WorkerRole::kBoth;
   std::string
       save;  // the trained model, safetensors; none: nowhere; empty: model.safetensors here, unless quiet
   std::string times;  // file for each step's times, CSV; empty: not measured

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <map>
 
+#include "core/observe/event.h"
 #include "tools/starling/options.h"
 
 namespace starling::tools {
@@ -20,6 +21,21 @@ void add_tensorboard(CLI::App* sub, std::string& folder) {
          "--tensorboard", folder,
          "folder for curves that `tensorboard --logdir` shows: losses, rates, seconds of a step")
       ->check(kNamed);
+}
+
+void add_role(CLI::App* sub, starling::WorkerRole& role) {
+  using enum starling::WorkerRole;
+  sub->add_option_function<std::string>(
+         "--role",
+         [&role](const std::string& name) {
+           for (const auto one : {kBoth, kCompute, kHold})
+             if (name == to_string(one)) role = one;
+         },
+         "both; compute: gets micro-batches and keeps no state, so the loss of any number of them "
+         "endangers nothing; hold: keeps state and gets no micro-batch. Some worker must compute, "
+         "and some hold. Changes no bits")
+      ->check(CLI::IsMember({"both", "compute", "hold"}))
+      ->default_str(to_string(role));
 }
 
 void add_transport(CLI::App* sub, starling::actors::TransportChoice& choice) {
@@ -169,6 +185,7 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
       "it listens)");
   sub->add_option("--failure-domain", o.failure_domain,
                   "zone or host; copies of state are kept in different ones");
+  add_role(sub, o.role);
   sub->add_option("-t,--threads", o.threads, "compute threads; change no bits")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

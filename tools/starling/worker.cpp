@@ -416,6 +416,7 @@ Result<Life> prepare(const WorkerCommand& command, const Door& door, const Seats
   life.options.port = listen.port;
   life.options.advertised_port = advertise.port;
   life.options.failure_domain = command.failure_domain;
+  life.options.role = command.role;
   life.options.threads = command.threads;
   life.options.log = log;
   return life;
