@@ -98,8 +98,8 @@ void RunStatus::take(const Event& event, double at) {
             leaving_.erase(e.name);
             if (e.what == WorkerChange::kJoined)
               there_[e.id] = e;
-            else
-              there_.erase(e.id);
+            else if (there_.erase(e.id) > 0)
+              gone_.insert(e.id);
             joined_ += e.what == WorkerChange::kJoined ? 1 : 0;
             left_ += e.what == WorkerChange::kLeft ? 1 : 0;
             lost_ += e.what == WorkerChange::kLost ? 1 : 0;
@@ -177,6 +177,7 @@ Result<> RunStatus::take_line(std::string_view line) {
 
 void RunStatus::add(const event::EpochFormed& epoch, double at) {
   if (!over()) state_ = State::kTraining;
+  if (!epoch_ || epoch_->id != epoch.id) gone_.clear();
   if (!step_) got_on_at_ = at;
   forced_ = forced_ || epoch.kind == PlanKind::kForced;
   epoch_ = epoch;
@@ -340,6 +341,7 @@ std::vector<std::string> RunStatus::lines(double now) const {
       const std::uint64_t pid = pid_of(member);
       out.push_back(row("rank " + std::to_string(i),
                         member.name + (pid > 0 ? ", process " + std::to_string(pid) : "") +
+                            (gone_.contains(member.id) ? ", gone" : "") +
                             (member.role == WorkerRole::kHold      ? ", holds alone"
                              : member.role == WorkerRole::kCompute ? ", computes alone"
                                                                    : "") +

@@ -70,6 +70,7 @@ class RunStatus {
   std::map<std::string, double> preparing_;              // by name, since when
   std::set<std::string> leaving_;                        // names of workers that have announced it
   std::map<std::uint64_t, event::WorkerChanged> there_;  // workers, by id
+  std::set<std::uint64_t> gone_;                         // ids, since the last epoch began
   std::optional<event::LeaderElected> leader_;
   std::optional<event::CoordinatorsChanged> coordinators_;  // none: those that began the group
   std::optional<event::Exposed> exposed_;

@@ -271,8 +271,12 @@ void Forming::decide() {
                               newest_checkpoint());
     return;
   }
-  if (const auto role = lacking(reporters, resume.value()))
+  if (const auto role = lacking(reporters, resume.value())) {
+    // No role helps where state is gone.
+    if (!resume.value().fresh && !all_copied(reporters, config_.segments, base))
+      return lack_state(reporters, base);
     return wait_for(*role, reporters.size(), first);
+  }
   if (all->lost || !all->missing.empty()) {
     forget_links(all->missing, reporters);
   } else if (const auto apart = leave_out_bad_links(reporters, resume.value())) {
@@ -280,6 +284,16 @@ void Forming::decide() {
       return lose_apart(reporters, *apart);
   }
   propose(std::move(reporters), resume.value());
+}
+
+// A member that has not reported may have what these lack: until it is dead, or for a time.
+void Forming::lack_state(const std::vector<Reporter>& reporters, Version base) {
+  const auto& members = group_.plan()->members;
+  const bool somebody_may_come = std::ranges::any_of(members, [&](const Member& m) {
+    return !roster_.certainly_dead(m.who) &&
+           std::ranges::find(reporters, m.who, &Reporter::who) == reporters.end();
+  });
+  if (!(patient() && somebody_may_come)) lose_state(reporters, base);
 }
 
 // The role that an epoch of these reporters waits for. At the last version nothing is computed, and
@@ -437,13 +451,7 @@ void Forming::propose(std::vector<Reporter> reporters, const Resume& old) {
   }
   in.members = plan.members;
   Placement placement = place(in);
-  if (!placement.complete) {
-    const bool somebody_may_come = std::any_of(
-        group_.plan()->members.begin(), group_.plan()->members.end(),
-        [&](const Member& m) { return !roster_.certainly_dead(m.who) && !rank_in(plan, m.who); });
-    if (!(patient() && somebody_may_come)) lose_state(reporters, resume.base);
-    return;
-  }
+  if (!placement.complete) return lack_state(reporters, resume.base);
   if (config_.bugs.r13_any_owner) placement.holders = target_holders(in);
   plan.holders = std::move(placement.holders);
   plan.moves = std::move(placement.moves);

@@ -130,6 +130,7 @@ class Forming {
   std::optional<Links::Apart> leave_out_bad_links(std::vector<Reporter>& reporters,
                                                   const Resume& resume);
   void propose(std::vector<Reporter> reporters, const Resume& old);
+  void lack_state(const std::vector<Reporter>& reporters, Version base);
   void lose_state(const std::vector<Reporter>& reporters, Version base);
   void lose_apart(const std::vector<Reporter>& reporters, const Links::Apart& apart);
   std::optional<forming_command::End> own_end();

@@ -1,6 +1,7 @@
 #include "elastic/membership/leader.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/base/check.h"
@@ -354,15 +355,22 @@ void Leader::applied(const LeaveAnnounced& e) {
   roster_.leaves(e.who);
   if (!group_.plan() || group_.restart() || !roster_.member_now(e.who)) return;
   const auto& members = group_.plan()->members;
-  const auto stays = [&](const Member& m) {
+  std::vector<Member> staying;
+  std::ranges::copy_if(members, std::back_inserter(staying), [&](const Member& m) {
     const auto* worker = group_.find(m.who);
     return worker && !worker->leaving && !worker->dead;
-  };
-  if (std::any_of(members.begin(), members.end(), stays)) return;
-  warn(roster_.member_of(e.who).name +
-       " is to leave, and no worker that stays has the state: it stays until its notice ends, or "
-       "until another joins; " +
-       newest_checkpoint());
+  });
+  const Member leaver = roster_.member_of(e.who);
+  const auto role = role_lacking(staying);
+  if (role && holds(leaver.role) && (role == WorkerRole::kHold || staying.empty()))
+    return warn(leaver.name +
+                " is to leave, and no worker that stays has the state: it stays until its notice "
+                "ends, or until another has taken the state over; " +
+                newest_checkpoint());
+  if (role == WorkerRole::kCompute && computes(leaver.role))
+    warn(leaver.name +
+         " is to leave, and no worker that stays computes: it goes on until its notice ends, or "
+         "until another joins");
 }
 
 void Leader::applied(const Lost& e) {

@@ -115,12 +115,14 @@ void Leader::take_out(const std::string& by, const AdminAsked& asked, AdminAnswe
   const bool goes = worker->leaving || proposals_.leaving(life);
   std::vector<Member> others;
   std::ranges::copy_if(plan->members, std::back_inserter(others), stays);
-  if (const auto role = role_lacking(others); role && !goes)
-    return refuse("no worker would stay to " +
-                  (role == WorkerRole::kCompute && !others.empty()
-                       ? "compute"
-                       : "take over what " + asked.worker + " holds") +
+  if (const auto role = role_lacking(others); role && !goes) {
+    const bool computing = role == WorkerRole::kCompute && !others.empty();
+    return refuse((!computing ? "no worker would stay to take over what " + asked.worker + " holds"
+                   : computes(member->role) ? "no worker would stay to compute"
+                                            : "no worker computes, so no step hands over what " +
+                                                  asked.worker + " holds") +
                   "; let another join first, or stop the run");
+  }
   if (evict && fresh && !others_have_all_of(life))
     return refuse("parts of the state are with " + asked.worker +
                   " alone; drain it, or try again when the others have copies");

@@ -31,7 +31,8 @@ class Preparing {
  private:
   std::vector<bool> leavers() const;
   bool leavers_go(const std::vector<std::vector<bool>>& copies) const;
-  std::vector<Member> who_stays(bool leavers_go, std::string& cause) const;
+  std::vector<Member> who_stays(bool leavers_go, const std::vector<Member>& joining,
+                                std::string& cause) const;
   std::vector<Member> who_joins(std::string& cause);
   std::vector<Rank> shares_for(const std::vector<Member>& members) const;
 
@@ -99,12 +100,22 @@ bool Preparing::leavers_go(const std::vector<std::vector<bool>>& copies) const {
   return fewest >= wanted || (notice_over && fewest >= 1);
 }
 
-std::vector<Member> Preparing::who_stays(bool leavers_go, std::string& cause) const {
-  std::vector<Member> there;
+// A leaver goes on where its role would be left to nobody: the others join and leave meanwhile.
+std::vector<Member> Preparing::who_stays(bool leavers_go, const std::vector<Member>& joining,
+                                         std::string& cause) const {
+  std::vector<Member> there = joining;
+  for (Rank r = 0; r < now_.members.size(); ++r)
+    if (!leaving_[r]) there.push_back(now_.members[r]);
+  const auto lacking = role_lacking(there);
+  const auto needed = [&](const Member& leaver) {
+    if (!lacking) return false;
+    return *lacking == WorkerRole::kCompute ? computes(leaver.role) : holds(leaver.role);
+  };
+  there.clear();
   for (Rank r = 0; r < now_.members.size(); ++r) {
     Member member = roster_.member_of(now_.members[r].who);
     member.draining = leaving_[r];
-    if (member.draining && leavers_go) {
+    if (member.draining && leavers_go && !needed(member)) {
       cause = member.name + " leaves";
       continue;
     }
@@ -137,8 +148,10 @@ std::optional<Plan> Preparing::plan() {
   Plan plan;
   plan.kind = PlanKind::kPrepared;
   plan.predecessor = now_.id;
-  std::vector<Member> there = who_stays(leavers_go(copies), plan.cause);
-  std::vector<Member> joining = who_joins(plan.cause);
+  std::string joins;
+  std::vector<Member> joining = who_joins(joins);
+  std::vector<Member> there = who_stays(leavers_go(copies), joining, plan.cause);
+  if (!joins.empty()) plan.cause = std::move(joins);
   if (plan.cause.empty()) {
     if (!promotes_) return std::nullopt;
     plan.cause = "moves done";

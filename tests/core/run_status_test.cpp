@@ -73,7 +73,7 @@ TEST_CASE("run status: a run that waits for workers says so, and for how long") 
   CHECK_FALSE(status.over());
 }
 
-TEST_CASE("run status: a run that trains says its members, its pace and what it has lost") {
+RunStatus training_status() {
   RunStatus status = started();
   std::uint64_t id = 0;
   for (const char* name : {"worker-0", "worker-1", "worker-2"}) {
@@ -91,6 +91,12 @@ TEST_CASE("run status: a run that trains says its members, its pace and what it 
     status.take(status_step(v, 500), 1003 + 0.5 * static_cast<double>(v));
   status.take(event::CheckpointWritten{8, "x"}, 1008);
   status.take(event::Exposed{{1, 4}, 12, 2, 3}, 1008);
+  return status;
+}
+
+TEST_CASE("run status: a run that trains says its members, its pace and what it has lost") {
+  RunStatus status = training_status();
+  event::WorkerChanged lost = change("worker-0", WorkerChange::kLost);
   const std::string text = text_of(status, 1010);
   for (const char* part :
        {"small: training, step 10 of 100 (10.0 %), loss 2.5000, 2 workers, "
@@ -104,6 +110,18 @@ TEST_CASE("run status: a run that trains says its members, its pace and what it 
         "50.0 % of 0:10 in steps\n"})
     CHECK_MESSAGE(has(text, part), text);
 
+  // Where the others wait there is no epoch without it yet.
+  lost.id = 1;
+  status.take(lost, 1009);
+  CHECK(has(text_of(status, 1010), "\n  rank 0      worker-0, gone\n"));
+  event::EpochFormed without_it = epoch_of({{2, "worker-1", false, true}});
+  without_it.id = {1, 5};
+  status.take(without_it, 1009.5);
+  CHECK_FALSE(has(text_of(status, 1010), "gone"));
+}
+
+TEST_CASE("run status: as JSON it has its members, what was lost and the time in steps") {
+  const RunStatus status = training_status();
   const Json json = Json::parse(status.json(1010));
   CHECK(json["state"] == "training");
   CHECK(json["step"] == 10);

@@ -1,5 +1,6 @@
 """Roles: some workers compute alone, others hold the state alone; the bits are those of any other group."""
 import collections
+import signal
 import subprocess
 
 from harness import STARLING, alive, main, require, wait_until
@@ -10,16 +11,16 @@ STEPS = 300
 class Roles:
     """A run whose workers are started one by one, with a role each."""
 
-    def __init__(self, place, job, *roles, options=()):
-        self.run = place.run(job, "--workers", len(roles), "--start", 0, *options)
+    def __init__(self, place, job, *roles, wanted=0):
+        self.run = place.run(job, "--workers", wanted or len(roles), "--start", 0)
         wait_until(lambda: self.run.events("start"), "the run listens", of=self.run.process)
         self.there = []
         for role in roles:
             self.join(role)
 
-    def join(self, role):
+    def join(self, role, *options):
         before = len(self.run.workers())
-        process = self.run.join("--role", role, "--save", "none", "--quiet")
+        process = self.run.join("--role", role, "--save", "none", "--quiet", *options)
         wait_until(lambda: len(self.run.workers()) > before, f"one that is to {role} joins", of=process)
         self.there.append({**self.run.workers()[-1], "role": role})
         return self.there[-1]
@@ -94,6 +95,33 @@ def roles_of_any_kind_come_and_go(place):
     group.check_shares()
 
 
+def others_come_and_go_while_the_last_that_computes_leaves(place):
+    """It computes on until another does; one that holds gets its copies meanwhile, so the first may be lost."""
+    job = place.waiting_job(steps=STEPS, micro_batches=4, replicas=1)
+    digest = place.quiet(job).digest()
+    group = Roles(place, job, "hold", wanted=2)
+    leaver = group.join("compute", "--notice", "600")
+    run = group.run
+    run.wait_for_step(20)
+    run.kill(leaver, signal.SIGTERM)
+    wait_until(lambda: any("no worker that stays computes" in e["text"] for e in run.events("warning")), "a warning says so")
+    second = group.join("hold")
+
+    def has_all():
+        epoch = run.events("epoch")[-1]
+        rank = next((m["rank"] for m in epoch["members"] if m["id"] == second["id"]), None)
+        return rank is not None and epoch["moves"] == 0 and epoch["holders"][rank]
+    wait_until(has_all, "the second that holds has its copies")
+    run.kill(group.of("hold")[0])
+    wait_until(lambda: run.workers("lost"), "the loss is noticed")
+    at = run.steps()
+    run.wait_for_step(at + 10)
+    group.join("compute")
+    wait_until(lambda: run.workers("left"), "the leaver goes")
+    require(group.digest() == digest, "another digest")
+    group.check_shares()
+
+
 def the_last_that_computes_is_not_drained(place):
     job = place.waiting_job(steps=STEPS, micro_batches=4)
     group = Roles(place, job, "hold", "compute", "hold")
@@ -115,5 +143,5 @@ def roles_that_leave_nobody_are_refused(place):
     require(wrong.returncode == 2 and "--role" in wrong.stderr, wrong.stderr)
 
 
-main(all_who_compute_are_lost_at_once, roles_of_any_kind_come_and_go,
+main(all_who_compute_are_lost_at_once, roles_of_any_kind_come_and_go, others_come_and_go_while_the_last_that_computes_leaves,
      the_last_that_computes_is_not_drained, roles_that_leave_nobody_are_refused)

@@ -17,8 +17,9 @@ namespace {
 
 using namespace forming_command;
 
-LeaderConfig forming_config(std::vector<std::string> tensors) {
+LeaderConfig forming_config(std::vector<std::string> tensors, std::uint32_t replicas) {
   LeaderConfig c;
+  c.replicas = replicas;
   c.micro_batches = 4;
   c.steps = 100;
   c.segments = static_cast<SegmentId>(tensors.size());
@@ -31,8 +32,8 @@ LeaderConfig forming_config(std::vector<std::string> tensors) {
 struct Two {
   // `tensors`: the name of each segment's.
   explicit Two(std::vector<std::string> tensors = {"a", "b"}, WorkerRole first = WorkerRole::kBoth,
-               WorkerRole second = WorkerRole::kBoth)
-      : job(forming_config(std::move(tensors))) {
+               WorkerRole second = WorkerRole::kBoth, std::uint32_t replicas = 2)
+      : job(forming_config(std::move(tensors), replicas)) {
     group.apply(JobStarted{});
     join(1, first);
     join(2, second);
@@ -255,6 +256,24 @@ TEST_CASE("forming: where nobody is left who computes, holders wait for a joiner
   for (const auto& ranks : two.plan->holders)
     CHECK(two.plan->members[ranks.front()].who.nonce == 1);
   for (const Rank r : two.plan->shares) CHECK(two.plan->members[r].who.nonce == 3);
+}
+
+TEST_CASE("forming: where state is gone, nobody is waited for who computes") {
+  Two two({"a", "b"}, WorkerRole::kHold, WorkerRole::kBoth, /*replicas=*/0);
+  two.begin(5);
+  REQUIRE(two.group.plan()->holders == std::vector<std::vector<Rank>>{{0}, {1}});
+  two.roster.died(Death{{2, 2}});
+  two.review();
+  Report r;
+  r.promise = two.id;
+  r.version = 5;
+  r.entered = kFirst;
+  r.copies = {true, false};
+  two.roster.heard({1, Nonce(1)});
+  two.roster.reported({1, Nonce(1)}, r);
+  two.review();
+  REQUIRE(two.end.has_value());
+  CHECK(two.end->reason.starts_with("state lost: no living worker has a current copy of b"));
 }
 
 TEST_CASE("forming: state that none of the living can hold is lost, and not waited for") {

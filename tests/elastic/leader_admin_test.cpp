@@ -110,6 +110,12 @@ TEST_CASE("admin: who alone computes, or alone holds state, is not drained") {
   CHECK(first.state == AdminState::kRefused);
   CHECK(first.text == "no worker would stay to compute; let another join first, or stop the run");
   CHECK(computes.ask(AdminAction::kDrain, "1").state == AdminState::kUnderWay);
+  Steered waiting(0, {},
+                  {{1, WorkerRole::kHold}, {2, WorkerRole::kCompute}, {3, WorkerRole::kHold}});
+  waiting.die(2);
+  CHECK(waiting.ask(AdminAction::kDrain, "3").text ==
+        "no worker computes, so no step hands over what 3 holds; let another join first, or stop "
+        "the run");
   Steered holds(0, {},
                 {{1, WorkerRole::kHold}, {2, WorkerRole::kCompute}, {3, WorkerRole::kCompute}});
   const auto second = holds.ask(AdminAction::kDrain, "1");

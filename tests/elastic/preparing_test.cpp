@@ -179,9 +179,18 @@ TEST_CASE("preparing: a leaver without whom nobody would compute, or hold, waits
   const std::vector<std::vector<Rank>> at_both{{0, 1}, {1, 0}, {0, 1}};
   ThreeToChange computes(at_both, WorkerRole::kHold, WorkerRole::kCompute);
   computes.leave(3, 60'000);
-  CHECK_FALSE(computes.after(kWindow).has_value());
+  REQUIRE(computes.after(kWindow).has_value());
+  CHECK(members_of(*computes.now()) == "123d");
+  computes.run(6);
+  CHECK_FALSE(computes.now().has_value());
+  // Whoever else comes or goes meanwhile is not held up.
   computes.join(4, WorkerRole::kHold);
-  CHECK_FALSE(computes.after(kWindow).has_value());
+  REQUIRE(computes.after(kWindow).has_value());
+  CHECK(members_of(*computes.now()).find("4j") != std::string::npos);
+  CHECK(members_of(*computes.now()).find("3d") != std::string::npos);
+  computes.leave(2, 60'000);
+  REQUIRE(computes.after(kWindow).has_value());
+  CHECK(members_of(*computes.now()).find("3d") != std::string::npos);
   computes.join(5, WorkerRole::kCompute);
   const auto plan = computes.after(kWindow);
   REQUIRE(plan.has_value());

@@ -186,6 +186,7 @@ void WorkerProcess::kill(const char* why) {
   if (!guard) world_.count("guard lost with its worker");
   world_.oracle().killed(*this);
   end_life(guard, world_.settings().end_of_file);
+  if (world_.settings().roles) world_.after(1 * kMs, [this] { world_.keep_roles(); });
 }
 
 void WorkerProcess::end_life(bool guard_reports, Micros end_of_file) {

@@ -112,7 +112,12 @@ void World::settle() {
     if (!coordinator->alive()) coordinator->start();
   // A group that lost its state before the first commit starts again, with as many as it wanted.
   while (!oracle_.end() && alive_workers() < settings_.workers) start_worker(slots_);
-  if (!oracle_.end() && !(any_stays(computes) && any_stays(holds))) start_worker(slots_);
+  keep_roles();
+}
+
+void World::keep_roles() {
+  if (!settled_ || oracle_.end() || !settings_.roles) return;
+  if (!any_stays(computes) || !any_stays(holds)) start_worker(slots_);
 }
 
 WorkerRole World::role_of(std::uint32_t slot) const {

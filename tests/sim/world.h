@@ -152,6 +152,8 @@ class World {
   std::uint32_t slots() const { return slots_; }
   // Of lives that start in this slot now. Those of the start do everything together.
   WorkerRole role_of(std::uint32_t slot) const;
+  // When the faults are over, nothing but a job's end leaves a role to nobody.
+  void keep_roles();
   // A living worker of this kind that nobody has told to go.
   bool any_stays(bool (*does)(WorkerRole)) const;
   // The job's end is committed.
