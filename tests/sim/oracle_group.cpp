@@ -221,7 +221,8 @@ bool Oracle::fenced(const Plan& epoch, const Plan& by) const {
 }
 
 // Whether a member of the epoch before has promised to vote there no more, and has sent no vote for the change to this
-// one (R15). check_entry() sees that nobody enters it nevertheless.
+// one (R15) but where another's vote for the same step was not for it. check_entry() sees that nobody enters it
+// nevertheless.
 bool Oracle::never_begins(const Plan& epoch, const Plan& by) const {
   const auto before = valid_.find(epoch.predecessor);
   if (epoch.kind != PlanKind::kPrepared || before == valid_.end()) return false;
@@ -230,9 +231,10 @@ bool Oracle::never_begins(const Plan& epoch, const Plan& by) const {
     const auto life = lives_.find(m.who.nonce);
     if (life == lives_.end() || !life->second.promises.count(by.id)) return false;
     return std::none_of(ballots_.begin(), ballots_.end(), [&](const auto& entry) {
-      const auto vote = entry.second.votes.find(m.who.nonce);
-      return entry.first.first == epoch.predecessor && vote != entry.second.votes.end() &&
-             vote->second.ready_for == epoch.id;
+      const auto& votes = entry.second.votes;
+      return entry.first.first == epoch.predecessor && votes.count(m.who.nonce) != 0 &&
+             std::all_of(votes.begin(), votes.end(),
+                         [&](const auto& vote) { return vote.second.ready_for == epoch.id; });
     });
   });
 }

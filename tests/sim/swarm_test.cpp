@@ -145,6 +145,11 @@ TEST_CASE("swarm: who alone knows that no vote passed is not left out for its li
   CHECK(run_seeds(1082890, 1, draw_settings).runs.front().violation == "");
 }
 
+// The leaver had voted for the change, in a step in which the other one had not.
+TEST_CASE("swarm: a vote for a change binds nobody where another's of that step is not for it") {
+  CHECK(run_seeds(13817, 1, draw_settings).runs.front().violation == "");
+}
+
 // Goal: an empty folder that counts as a first life would be noticed. Method: many wipes, and the
 // same seed without the fault.
 TEST_CASE("swarm: a wiped coordinator that votes at once is noticed") {
