@@ -78,7 +78,7 @@ bool Worker::moves_to(const EpochRun& run, SegmentId s) const {
 std::vector<Rank> Worker::shares_of(Version version) const {
   const EpochRun& run = *run_;
   const Plan& plan = *run.plan;
-  if (version >= config_.steps) return {};  // nothing is computed, perhaps by nobody who could
+  if (version >= config_.steps) return {};  // perhaps no member computes
   std::vector<Capacity> capacities;
   for (const Member& m : plan.members) capacities.push_back({.computes = computes(m.role)});
   if (version == run.first) {

@@ -219,8 +219,8 @@ TEST_CASE("reduce: every holder gets the exact totals, in any order of arrival")
   }
 }
 
-// Goal: a member without a share costs the others no bytes that grow with the model (R18). Method: three ranks that
-// hold all and of which one, or two, computed nothing; whoever computed is told apart by what is sent.
+// Goal: a member without a share costs the others no bytes that grow with the model (R18). Method: of three ranks one
+// has computed everything; the frames of the other two have no payload.
 TEST_CASE("reduce: R18, a rank without a share sends no sums, and nobody waits for them") {
   for (Rank computing = 0; computing < 3; ++computing) {
     CAPTURE(computing);

@@ -12,10 +12,11 @@ using worker_command::Exit;
 
 constexpr std::uint64_t kSteps = 2;
 
-OneWorker one_of_two_steps() {
+OneWorker one_of_two_steps(bool evaluates = false) {
   OneWorker one;
   WorkerConfig config = OneWorker::config({});
   config.steps = kSteps;
+  config.evaluates = evaluates;
   one.worker = Worker(config);
   one.begin();
   return one;
@@ -46,12 +47,7 @@ TEST_CASE("worker: who has finished has the trained model when the end is told")
 
 // Goal: no job that evaluates ends without an evaluation of its last version, whichever worker is lost.
 TEST_CASE("worker: rank 0 evaluates the last version before it finishes, and only once") {
-  OneWorker one;
-  WorkerConfig config = OneWorker::config({});
-  config.steps = kSteps;
-  config.evaluates = true;
-  one.worker = Worker(config);
-  one.begin();
+  OneWorker one = one_of_two_steps(/*evaluates=*/true);
   for (Version v = 0; v < kSteps; ++v) one.pass(kFirst, v);
   CHECK(one.count<worker_command::Evaluate>() == 1);
   CHECK(one.count<worker_command::ComputeDigest>() == 0);
@@ -67,12 +63,7 @@ TEST_CASE("worker: rank 0 evaluates the last version before it finishes, and onl
 
 TEST_CASE(
     "worker: the first member that computes evaluates, so rank 0 does not where it holds alone") {
-  OneWorker one;
-  WorkerConfig config = OneWorker::config({});
-  config.steps = kSteps;
-  config.evaluates = true;
-  one.worker = Worker(config);
-  one.begin();
+  OneWorker one = one_of_two_steps(/*evaluates=*/true);
   one.on(Broken{kFirst, 1});
   one.on(Stopped{kFirst});
   Plan plan = OneWorker::plan(PlanKind::kForced, kSecond, kFirst);
