@@ -53,7 +53,7 @@ struct EpochSecret {
 
 struct Prefix {
   static constexpr std::uint64_t kMagic = 0x6b6c75622d6c7473;  // "stl-bulk"
-  static constexpr std::uint32_t kVersion = 8;
+  static constexpr std::uint32_t kVersion = 9;
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
   FrameSeal seal = FrameSeal::kPlain;

@@ -227,7 +227,7 @@ TEST_CASE("forming: the cause of a plan is a member that was lost, not one that 
   CHECK(two.plan->cause == "2 not heard for 1000 ms");
 }
 
-// Goal: spot machines compute, a stable one holds: whoever is lost, the state stays, and the run waits for others.
+// Goal: where spot machines compute and a stable one holds, no loss of spot machines costs state; the run waits for others.
 TEST_CASE("forming: where nobody is left who computes, holders wait for a joiner, however long") {
   Two two({"a", "b"}, WorkerRole::kHold, WorkerRole::kCompute);
   two.begin(5);

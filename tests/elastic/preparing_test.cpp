@@ -183,7 +183,7 @@ TEST_CASE("preparing: a leaver without whom nobody would compute, or hold, waits
   CHECK(members_of(*computes.now()) == "123d");
   computes.run(6);
   CHECK_FALSE(computes.now().has_value());
-  // Whoever else comes or goes meanwhile is not held up.
+  // Joins and leaves of other workers are planned meanwhile.
   computes.join(4, WorkerRole::kHold);
   REQUIRE(computes.after(kWindow).has_value());
   CHECK(members_of(*computes.now()).find("4j") != std::string::npos);
