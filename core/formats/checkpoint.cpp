@@ -189,8 +189,7 @@ Result<> put_manifest(Storage& storage, const Manifest& manifest) {
 
 Result<> remove(Storage& storage, const std::string& folder) {
   STARLING_TRY(storage.remove(manifest_in(folder)));  // first, so that the rest is no checkpoint
-  storage.remove_folder(folder);
-  return ok();
+  return storage.remove_folder(folder);
 }
 
 // A version's manifest, if it is one of these jobs'. Errors: it cannot be told.
@@ -330,6 +329,9 @@ void remove_checkpoints(Storage& storage, Version below, const std::vector<Versi
   const auto in = [](const auto& values, auto value) {
     return std::find(values.begin(), values.end(), value) != values.end();
   };
+  const auto away = [](const auto& answer) {
+    return !answer && answer.error().code() == Code::kUnavailable;
+  };
   const auto folders = storage.folders();
   if (!folders) return;
   std::vector<std::string> old;
@@ -337,16 +339,19 @@ void remove_checkpoints(Storage& storage, Version below, const std::vector<Versi
     const auto version = checkpoint_version(folder);
     if (!version || *version >= below || in(kept, *version)) continue;
     const auto complete = storage.size(manifest_in(folder));
+    if (away(complete)) return;
     if (!complete || complete.value()) {
       const bool newer_kept =
           std::any_of(kept.begin(), kept.end(), [&](Version k) { return k > *version; });
       if (!newer_kept) continue;
       const auto manifest = read_manifest(storage, *version);
+      if (away(manifest)) return;
       if (!manifest || !in(mine, manifest.value().state_hash)) continue;
     }
     old.push_back(folder);
   }
-  for (const std::string& folder : old) (void)remove(storage, folder);
+  for (const std::string& folder : old)
+    if (away(remove(storage, folder))) return;
 }
 
 Result<> withdraw_checkpoints(Storage& storage, Version above,

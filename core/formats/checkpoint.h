@@ -79,7 +79,8 @@ Result<> doubt_checkpoints(Storage& storage, Version from, const std::vector<std
 // Removes the folders of versions below `below` that are not `kept`: those that are not complete,
 // and complete ones while a newer one is kept, so that a process that is out of date does not
 // remove what others have published since. A complete one whose manifest has none of the state
-// hashes `mine`, or cannot be read, is not touched. What cannot be removed stays.
+// hashes `mine`, or cannot be read, is not touched. What cannot be removed stays, and a store that is
+// found away is asked for nothing more: each request would keep the end of a run waiting.
 void remove_checkpoints(Storage& storage, Version below, const std::vector<Version>& kept,
                         const std::vector<std::uint64_t>& mine);
 

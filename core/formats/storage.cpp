@@ -131,9 +131,10 @@ class Folder : public Storage {
     if (!error || error == std::errc::no_such_file_or_directory) return ok();
     return Error(Code::kBadInput, "cannot remove " + place(name) + ": " + error.message());
   }
-  void remove_folder(const std::string& folder) override {
+  Result<> remove_folder(const std::string& folder) override {
     std::error_code ignored;
     fs::remove_all(place(folder), ignored);
+    return ok();
   }
 
   std::string place(const std::string& name) const override {

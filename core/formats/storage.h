@@ -71,7 +71,8 @@ class Storage {
   // Removes one object, if it is there. Errors: kBadInput  it stays.
   virtual Result<> remove(const std::string& name) = 0;
   // Removes all of a folder. What cannot be removed stays.
-  virtual void remove_folder(const std::string& folder) = 0;
+  // Errors: kUnavailable  the store is away, and has not been asked for the rest.
+  virtual Result<> remove_folder(const std::string& folder) = 0;
 
   // Returns where an object is, for people; without a name the store.
   virtual std::string place(const std::string& name = {}) const = 0;

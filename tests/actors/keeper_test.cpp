@@ -65,8 +65,10 @@ class Objects : public Storage {
     objects_.erase(name);
     return ok();
   }
-  void remove_folder(const std::string& folder) override {
+  Result<> remove_folder(const std::string& folder) override {
+    STARLING_TRY(ask("remove", folder));
     std::erase_if(objects_, [&](const auto& o) { return o.first.starts_with(folder + "/"); });
+    return ok();
   }
   std::string place(const std::string& name) const override { return "objects://" + name; }
 
@@ -178,6 +180,27 @@ TEST_CASE("keeper: what an earlier term owed is not done in a later one") {
   rig.keeper.tidy(3, KeeperRig::order(kNoVersion, kNoVersion, {10, 20, 30}));
   CHECK(rig.there() == std::vector<Version>{10, 20, 30});
   CHECK(rig.doubts() == std::vector<Version>{kNoVersion, kNoVersion, kNoVersion});
+}
+
+TEST_CASE("keeper: a store that goes away while it is tidied is asked for nothing more") {
+  for (const char* call : {"get", "remove"}) {
+    CAPTURE(call);
+    KeeperRig rig;
+    for (Version given_up = 1; given_up < 10; ++given_up)
+      rig.objects[checkpoint_folder(given_up) + "/shard"] = "x";
+    int in_vain = 0;
+    rig.away = [&](const std::string& asked, const std::string& name) {
+      const bool begins = asked == call && name.starts_with(checkpoint_folder(1));
+      if (in_vain > 0 || begins) ++in_vain;
+      return in_vain > 0;
+    };
+    rig.keeper.tidy(1, KeeperRig::order(kNoVersion, kNoVersion, {30}));
+    CHECK(in_vain == 2);  // the list of what is there after it is the other
+    rig.away = nullptr;
+    rig.keeper.tidy(1, KeeperRig::order(kNoVersion, kNoVersion, {30}));
+    CHECK(Objects(rig.objects, rig.none).folders().value() ==
+          std::vector<std::string>{checkpoint_folder(30)});
+  }
 }
 
 }  // namespace

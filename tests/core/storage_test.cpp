@@ -74,8 +74,9 @@ class Shelf : public Storage {
     objects_.erase(name);
     return ok();
   }
-  void remove_folder(const std::string& folder) override {
+  Result<> remove_folder(const std::string& folder) override {
     std::erase_if(objects_, [&](const auto& o) { return o.first.starts_with(folder + "/"); });
+    return ok();
   }
   std::string place(const std::string& name) const override { return "shelf://" + name; }
 
@@ -160,7 +161,7 @@ TEST_CASE_TEMPLATE("storage: folders are told without what they hold, and go wit
   auto folders = at.storage->folders().value();
   std::sort(folders.begin(), folders.end());
   CHECK(folders == std::vector<std::string>{"step-1", "step-2"});
-  at.storage->remove_folder("step-1");
+  CHECK(at.storage->remove_folder("step-1"));
   CHECK(at.storage->folders().value() == std::vector<std::string>{"step-2"});
   CHECK_FALSE(at.storage->size("step-1/b").value());
   CHECK(at.storage->size("alone").value() == 1);

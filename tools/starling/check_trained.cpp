@@ -234,6 +234,13 @@ Result<> read_shards(const Storage& storage, const Manifest& manifest) {
   return ok();
 }
 
+// Whether a run has tidied it away since the list was read.
+bool is_removed(const Storage& storage, Version version) {
+  const auto there = list_checkpoints(storage);
+  return there &&
+         std::find(there.value().begin(), there.value().end(), version) == there.value().end();
+}
+
 }  // namespace
 
 bool is_trained_model(const std::string& path) {
@@ -298,11 +305,16 @@ int check_checkpoints(const std::string& dir) {
   for (const Version version : versions.value()) {
     const std::string which = "checkpoint of step " + std::to_string(version);
     const auto manifest = read_manifest(*storage, version);
+    const auto whole = manifest ? read_shards(*storage, manifest.value()) : Result<>(ok());
+    if ((!manifest || !whole) && is_removed(*storage, version)) {
+      std::printf("%s: removed while it was read, as a run does with older ones\n", which.c_str());
+      continue;
+    }
     if (!manifest) {
       code = fail(1, which + " cannot be used: " + manifest.error().text());
       continue;
     }
-    if (auto whole = read_shards(*storage, manifest.value()); !whole) {
+    if (!whole) {
       code = fail(1, which + ": " + whole.error().text());
       continue;
     }

@@ -143,7 +143,10 @@ Result<Answer> Client::send(const Request& request) const {
                     fault_of(request, reply.value()));
     }
     const bool over = hasty || request.once || Clock::now() + pause > until;
-    away = for_another_time && over && !request.once;
+    if (!for_another_time)
+      away = false;
+    else if (over && !request.once)
+      away = true;
     if (away && hasty) std::this_thread::sleep_until(begun + kHastyPace);
     if (!for_another_time || over) return std::move(*error).in(Place{bucket_, request.key}.text());
     again = true;

@@ -238,16 +238,17 @@ class Store : public Storage {
     return gone ? Result<>(ok()) : unexpected(answer.reply, "", place(name));
   }
 
-  void remove_folder(const std::string& folder) override {
+  Result<> remove_folder(const std::string& folder) override {
     std::vector<std::string> names;
-    const auto listed = list(
+    STARLING_TRY(list(
         {}, {"Key"},
         [&](std::string_view name) {
           if (name.starts_with(folder + "/")) names.emplace_back(name);
         },
-        folder + "/");
-    if (!listed) return;
-    for (const std::string& name : names) (void)remove(name);
+        folder + "/"));
+    for (const std::string& name : names)
+      if (auto gone = remove(name); !gone && gone.error().code() == Code::kUnavailable) return gone;
+    return ok();
   }
 
   std::string place(const std::string& name) const override { return place_.text(name); }
