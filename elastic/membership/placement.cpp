@@ -97,6 +97,9 @@ std::uint32_t wanted_replicas(const std::vector<Member>& members, std::uint32_t 
   return std::min<std::uint32_t>(replicas, static_cast<std::uint32_t>(staying(members).size()) - 1);
 }
 
+constexpr std::uint32_t kGolden = 0x9E3779B9;  // 2^32 divided by the golden ratio
+constexpr std::uint64_t kRing = (std::uint64_t{1} << 32) - 1;
+
 std::vector<std::vector<Rank>> target_holders(const PlacementInput& in) {
   const auto ranks = staying(in.members);
   const std::uint32_t n = static_cast<std::uint32_t>(ranks.size());
@@ -124,7 +127,12 @@ std::vector<std::vector<Rank>> target_holders(const PlacementInput& in) {
   for (SegmentId s = 0; s < in.segments; ++s) {
     const std::uint32_t first = s / bucket * bucket;
     const std::uint64_t size = std::min(bucket, in.segments - first);
-    target[s] = holders_of[(s - first) * std::uint64_t{n} / size];
+    // A place on the ring, in units of 2^-32 of it. A bucket's segments lie evenly, and buckets begin at
+    // places that lie evenly as well (multiples of the golden ratio), so that the surplus of one, or all of a
+    // bucket that has fewer segments than there are ranks, is not always the same rank's.
+    const std::uint64_t place =
+        ((std::uint64_t{s - first} << 32) + size - 1) / size + s / bucket * std::uint64_t{kGolden};
+    target[s] = holders_of[(place & kRing) * n >> 32];
   }
   return target;
 }

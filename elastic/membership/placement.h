@@ -29,8 +29,8 @@ struct Placement {
 // kCompute: none of these members computes. kHold: none holds state. Nothing: a plan can have them.
 std::optional<WorkerRole> role_lacking(const std::vector<Member>& members);
 
-// The target: owned parts of each bucket spread evenly over the ranks that hold and do not drain,
-// replicas of what rank i of these owns on i+1 .. i+r, other failure domains first. Some member
+// The target: owned parts of each bucket, and of all buckets together, spread evenly over the ranks that
+// hold and do not drain, replicas of what rank i of these owns on i+1 .. i+r, other failure domains first. Some member
 // holds (checked).
 std::vector<std::vector<Rank>> target_holders(const PlacementInput& in);
 

@@ -74,6 +74,45 @@ TEST_CASE("placement: with twice as many members half of the copies move, which 
   CHECK(moved == 3 * kPlacedSegments / 2);
 }
 
+// A bucket has fewer segments than a large group has members where a model is large: its segments are.
+TEST_CASE("placement: everybody owns an even part, whatever a bucket has") {
+  for (const std::uint32_t bucket : {1u, 2u, 3u, 4u, 5u, 9u, 26u, 480u})
+    for (std::uint32_t n = 1; n <= 12; ++n) {
+      CAPTURE(bucket);
+      CAPTURE(n);
+      PlacementInput in;
+      in.segments = kPlacedSegments;
+      in.bucket_segments = bucket;
+      in.members.resize(n);
+      std::vector<std::uint32_t> owned(n);
+      for (const auto& ranks : target_holders(in)) ++owned[ranks.front()];
+      const auto [least, most] = std::ranges::minmax(owned);
+      CHECK(least >= kPlacedSegments / n - 5);
+      CHECK(most <= kPlacedSegments / n + 5);
+    }
+}
+
+TEST_CASE("placement: as little moves to a joiner with many buckets as with one") {
+  for (const std::uint32_t bucket : {1u, 4u, 480u}) {
+    CAPTURE(bucket);
+    PlacementInput in;
+    in.segments = in.budget = kPlacedSegments;
+    in.bucket_segments = bucket;
+    in.replicas = 0;
+    in.members.resize(4);
+    const auto before = target_holders(in);
+    in.members = ring_order(in.members, std::vector<Member>(1));  // 0 1 4 2 3
+    for (Rank r = 0; r < 5; ++r) {
+      auto& copies = in.copies.emplace_back(kPlacedSegments);
+      const Rank was[] = {0, 1, 9, 2, 3};
+      for (SegmentId s = 0; s < kPlacedSegments; ++s) copies[s] = before[s].front() == was[r];
+    }
+    std::uint32_t moved = 0;
+    for (const Move& move : place(in).moves) moved += move.segments.count;
+    CHECK(moved <= kPlacedSegments * 3 / 10 + 8);  // one bucket needs 0.3 of all
+  }
+}
+
 TEST_CASE("placement: what a joiner is to own has few owners until then, in long stretches") {
   const auto placement = place(with_eight_joiners());
   std::vector<std::uint32_t> owned(16);
