@@ -56,10 +56,7 @@ Result<> WorkerMemory::hold(const std::vector<bool>& segments, bool fresh) {
   for (PartId p = 0; p < layout_.parts().size(); ++p) {
     std::vector<float> initial;
     for (const SegmentId s : layout_.parts()[p].segments) {
-      if (segments[s])
-        state_.hold(s);
-      else if (state_.holds(s))
-        state_.drop(s);
+      segments[s] ? hold(s) : drop(s);
       worked();
       if (!fresh || !segments[s] || state_.label(s) != kNoVersion) continue;
       if (initial.empty()) {
@@ -72,9 +69,19 @@ Result<> WorkerMemory::hold(const std::vector<bool>& segments, bool fresh) {
   return ok();
 }
 
+void WorkerMemory::hold(SegmentId segment) {
+  state_.hold(segment);
+  totals_.hold(segment);
+}
+
+void WorkerMemory::drop(SegmentId segment) {
+  if (!state_.holds(segment)) return;
+  state_.drop(segment);
+  totals_.drop(segment);
+}
+
 std::vector<float> WorkerMemory::trained_parameters() {
-  for (SegmentId s = 0; s < layout_.segments(); ++s)
-    if (state_.holds(s)) state_.drop(s);
+  for (SegmentId s = 0; s < layout_.segments(); ++s) drop(s);
   worked();
   staged_.reset();
   return state_.copy_parameters();
@@ -83,7 +90,7 @@ std::vector<float> WorkerMemory::trained_parameters() {
 Result<> WorkerMemory::initialise(const std::vector<bool>& segments) {
   for (PartId p = 0; p < layout_.parts().size(); ++p) {
     for (const SegmentId s : layout_.parts()[p].segments)
-      if (segments[s]) state_.hold(s);
+      if (segments[s]) hold(s);
     STARLING_TRY(initial, setup_->initial_parameters(p));
     state_.initialise_part(p, initial, setup_->exponents);
     for (const SegmentId s : layout_.parts()[p].segments) arrivals_.note(s, 0);
@@ -94,7 +101,7 @@ Result<> WorkerMemory::initialise(const std::vector<bool>& segments) {
 
 Result<> WorkerMemory::take_loaded(const SegmentStates& states, Version version) {
   for (const SegmentValues& values : states.all()) {
-    state_.hold(values.id);
+    hold(values.id);
     STARLING_TRY(state_.set_values(values, version));
     worked();
   }
@@ -134,7 +141,7 @@ void WorkerMemory::prepare(const Plan& plan, Rank self) {
 }
 
 Result<> WorkerMemory::take_move(SegmentRange segments, Version version, ByteView states) {
-  for (const SegmentId s : segments) state_.hold(s);
+  for (const SegmentId s : segments) hold(s);
   STARLING_TRY(taken, state_.set_state(states, version));
   worked();
   if (!(taken == segments)) return Error(Code::kCorrupt, "a move of other segments");

@@ -107,6 +107,8 @@ class WorkerMemory : public ExecutorMemory {
 
  private:
   void worked() { ++progress_; }
+  void hold(SegmentId segment);
+  void drop(SegmentId segment);
   std::optional<Damage> parameters_damage(Version version);
   // Returns the segment of a total whose fifth lane does not hold.
   std::optional<SegmentId> wrong_total(std::optional<SegmentId> found) const;

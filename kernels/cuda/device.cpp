@@ -93,6 +93,7 @@ CudaDevice::~CudaDevice() {
   STARLING_CHECK(own_.empty());
   STARLING_CHECK(pinned_.empty());
   STARLING_CHECK(exported_.empty());
+  STARLING_CHECK(sparse_.empty());
   use();
   check(cudaStreamDestroy(stream_), "ending a stream");
 }
@@ -131,6 +132,37 @@ std::byte* CudaDevice::take(std::size_t bytes, bool pinned) {
   return at;
 }
 
+std::byte* CudaDevice::take_sparse(std::size_t bytes) {
+  use();
+  std::shared_ptr<Sparse> sparse = Sparse::reserve(index_, bytes);
+  if (!sparse) return take(bytes, /*pinned=*/false);
+  std::byte* const at = sparse->data();
+  const std::lock_guard lock(mutex_);
+  sparse_[at] = std::move(sparse);
+  return at;
+}
+
+std::shared_ptr<Sparse> CudaDevice::sparse_at(const std::byte* at) const {
+  const std::lock_guard lock(mutex_);
+  const auto piece = sparse_.find(at);
+  return piece == sparse_.end() ? nullptr : piece->second;
+}
+
+void CudaDevice::back(std::byte* at, std::size_t offset, std::size_t count) {
+  const std::shared_ptr<Sparse> sparse = sparse_at(at);
+  if (!sparse) return;
+  use();
+  for (const Granules::Run& run : sparse->back(offset, count))
+    zero(at + run.offset, run.count, /*pinned=*/false);
+}
+
+void CudaDevice::unback(std::byte* at, Granules::Run granules) {
+  const std::shared_ptr<Sparse> sparse = sparse_at(at);
+  if (!sparse) return;
+  use();
+  sparse->unmap(granules);
+}
+
 std::byte* CudaDevice::take_exported(std::size_t bytes) {
   use();
   const auto piece = exports_ ? cuda::take_exported(index_, bytes) : std::nullopt;
@@ -167,16 +199,22 @@ std::string CudaDevice::uuid() const {
 void CudaDevice::give_back(std::byte* at, std::size_t) {
   use();
   std::optional<Exported> exported;
+  std::shared_ptr<Sparse> sparse;
   {
     const std::lock_guard lock(mutex_);
+    if (const auto piece = sparse_.find(at); piece != sparse_.end()) {
+      sparse = std::move(piece->second);
+      sparse_.erase(piece);
+    }
     if (const auto piece = exported_.find(at); piece != exported_.end()) {
       exported = piece->second;
       exported_.erase(piece);
     }
   }
-  if (exported) {
+  if (exported || sparse) {
     check(cudaDeviceSynchronize(), "waiting");  // as cudaFree() does
-    return cuda::give_back(*exported);
+    if (exported) cuda::give_back(*exported);
+    return;
   }
   const bool pinned = is_pinned(at);
   {  // before it is free: then another thread may be given the same address
@@ -187,7 +225,11 @@ void CudaDevice::give_back(std::byte* at, std::size_t) {
 }
 
 void CudaDevice::release(std::byte* at, std::size_t offset, std::size_t count) {
-  zero(at + offset, count, is_pinned(at));
+  const std::shared_ptr<Sparse> sparse = sparse_at(at);
+  if (!sparse) return zero(at + offset, count, is_pinned(at));
+  const Granules::Given given = sparse->release(offset, count);
+  for (const Granules::Run& run : given.shared) zero(at + run.offset, run.count, /*pinned=*/false);
+  for (const Granules::Run& run : given.unused) retire(at, run);
 }
 
 bool CudaDevice::is_pinned(const std::byte* at) const {

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "kernels/cuda/exported.h"
+#include "kernels/cuda/sparse.h"
 #include "kernels/device/device.h"
 
 namespace starling::kernels::cuda {
@@ -22,8 +23,8 @@ namespace starling::kernels::cuda {
 // of a line and an exit code; `end` must not return. Call it before there are other threads.
 void when_lost(std::function<void(const std::string& why)> end);
 
-// Threads: any. Its memory costs the same wherever it is touched,
-// so advice on that is ignored; released memory stays taken.
+// Threads: any. Its memory costs the same wherever it is touched, so advice on that is
+// ignored; released memory stays taken, but for sparse memory (kernels/cuda/sparse.h).
 class CudaDevice : public Device {
  public:
   // index: CUDA's number of the device, which must exist. exports: exported() memory is for other
@@ -44,12 +45,16 @@ class CudaDevice : public Device {
 
  private:
   std::byte* take(std::size_t bytes, bool pinned) override;
+  std::byte* take_sparse(std::size_t bytes) override;
+  void back(std::byte* at, std::size_t offset, std::size_t count) override;
+  void unback(std::byte* at, Granules::Run granules) override;
   std::byte* take_exported(std::size_t bytes) override;
   std::optional<SharedPlace> place_of(const std::byte* at) const override;
   void give_back(std::byte* at, std::size_t bytes) override;
   void prepare(std::byte*, std::size_t, std::size_t, const std::stop_token&) override {}
   void release(std::byte* at, std::size_t offset, std::size_t count) override;
   bool is_pinned(const std::byte* at) const;
+  std::shared_ptr<Sparse> sparse_at(const std::byte* at) const;  // null: other memory begins there
   void zero(std::byte* at, std::size_t bytes, bool pinned);
 
   const int index_;
@@ -60,6 +65,7 @@ class CudaDevice : public Device {
   // These are guarded by mutex_, by where pieces begin.
   std::set<const std::byte*> own_, pinned_;
   std::map<const std::byte*, Exported> exported_;
+  std::map<const std::byte*, std::shared_ptr<Sparse>> sparse_;
 };
 
 // Waits until the stream has done what it was asked for. Does not spin:

@@ -37,6 +37,14 @@ class Array {
     return array;
   }
 
+  // Makes one whose elements are there only where they are backed (Device::sparse()).
+  static Array sparse(Device& device, std::size_t size) {
+    Array array;
+    array.memory_ = device.sparse(size * sizeof(T));
+    array.size_ = size;
+    return array;
+  }
+
   // Makes a pinned one that other processes can map, where the device shares memory.
   static Array shared(Device& device, std::size_t size) {
     Array array;
@@ -89,6 +97,7 @@ class Array {
   void prepare(std::size_t first, std::size_t n, const std::stop_token& stop) const {
     memory_.prepare(first * sizeof(T), n * sizeof(T), stop);
   }
+  void back(std::size_t first, std::size_t n) { memory_.back(first * sizeof(T), n * sizeof(T)); }
   void release(std::size_t first, std::size_t n) {
     memory_.release(first * sizeof(T), n * sizeof(T));
   }

@@ -1,5 +1,7 @@
 #include "kernels/device/device.h"
 
+#include <algorithm>
+
 #include "core/base/check.h"
 #include "kernels/device/emulated.h"
 #include "kernels/device/lazy_pages.h"
@@ -40,6 +42,12 @@ void Memory::prepare(std::size_t offset, std::size_t count, const std::stop_toke
   if (at_ != nullptr) device_->prepare(at_, offset, count, stop);
 }
 
+void Memory::back(std::size_t offset, std::size_t count) {
+  STARLING_CHECK(offset <= bytes_);
+  STARLING_CHECK(count <= bytes_ - offset);
+  if (at_ != nullptr && !shared_) device_->back(at_, offset, count);
+}
+
 void Memory::release(std::size_t offset, std::size_t count) {
   STARLING_CHECK(offset <= bytes_);
   STARLING_CHECK(count <= bytes_ - offset);
@@ -63,6 +71,10 @@ Memory Device::pinned(std::size_t bytes) {
   return {this, bytes == 0 ? nullptr : take(bytes, /*pinned=*/true), bytes, true};
 }
 
+Memory Device::sparse(std::size_t bytes) {
+  return {this, bytes == 0 ? nullptr : take_sparse(bytes), bytes, host_memory()};
+}
+
 Memory Device::shared(std::size_t bytes) {
   if (bytes == 0 || !shares()) return pinned(bytes);
   return {this, std::make_unique<SharedPages>(bytes), bytes};
@@ -75,28 +87,46 @@ Memory Device::exported(std::size_t bytes) {
 
 std::shared_ptr<void> Device::keep_memory() {
   const std::lock_guard lock(keeping_);
-  ++keepers_;
-  return {static_cast<void*>(this), [this](void*) { let_go(); }};
+  const std::uint64_t keeper = next_keeper_++;
+  keepers_.insert(keeper);
+  return {static_cast<void*>(this), [this, keeper](void*) { let_go(keeper); }};
 }
 
 bool Device::keeps_memory() const {
   const std::lock_guard lock(keeping_);
-  return keepers_ > 0;
+  return !keepers_.empty();
 }
 
 void Device::dismiss(std::byte* at, std::size_t bytes) {
-  const std::lock_guard lock(keeping_);
-  if (keepers_ > 0)
-    kept_.push_back({at, bytes});
-  else
-    give_back(at, bytes);
+  keep_or_free({.at = at, .bytes = bytes});
 }
 
-void Device::let_go() {
+void Device::retire(std::byte* at, Granules::Run granules) {
+  keep_or_free({.at = at, .granules = granules});
+}
+
+void Device::keep_or_free(Kept kept) {
   const std::lock_guard lock(keeping_);
-  if (--keepers_ > 0) return;
-  for (const Kept& piece : kept_) give_back(piece.at, piece.bytes);
-  kept_.clear();
+  if (keepers_.empty()) return free(kept);
+  kept.keepers = next_keeper_;
+  kept_.push_back(kept);
+}
+
+void Device::free(const Kept& kept) {
+  if (kept.granules.count > 0)
+    unback(kept.at, kept.granules);
+  else
+    give_back(kept.at, kept.bytes);
+}
+
+void Device::let_go(std::uint64_t keeper) {
+  const std::lock_guard lock(keeping_);
+  keepers_.erase(keeper);
+  const auto end = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) {
+    return !keepers_.empty() && *keepers_.begin() < kept.keepers;
+  });
+  for (auto kept = kept_.begin(); kept != end; ++kept) free(*kept);
+  kept_.erase(kept_.begin(), end);
 }
 
 Result<> check_device(const std::string& isa) {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -20,6 +21,7 @@
 #include "core/base/bytes.h"
 #include "core/base/result.h"
 #include "core/base/stream.h"
+#include "kernels/device/granules.h"
 #include "kernels/device/jobs.h"
 #include "kernels/device/shared_pages.h"
 
@@ -53,8 +55,12 @@ class Memory {
   // not when it is first written. Changes no byte: any thread may ask while
   // others read and write. Ends early once `stop` is asked for; advice only.
   void prepare(std::size_t offset, std::size_t count, const std::stop_token& stop) const;
-  // Makes [offset, offset + count) zeros, which cost no memory until they are written. No queue may
-  // have work with them.
+  // Takes the memory of [offset, offset + count) of sparse memory (Device::sparse()): zeros, which may be
+  // used until they are released. Other memory is there from its beginning. Requires that nothing
+  // of it is backed. Throws std::bad_alloc, and nothing of it is backed then.
+  void back(std::size_t offset, std::size_t count);
+  // Makes [offset, offset + count) zeros, which cost no memory until they are written; of sparse memory, gives
+  // back what one call of back() has taken. No queue may have work with them.
   void release(std::size_t offset, std::size_t count);
 
  private:
@@ -122,6 +128,9 @@ class Device {
   // can do that. Throws std::bad_alloc as the standard containers do.
   Memory allocate(std::size_t bytes);
   Memory pinned(std::size_t bytes);
+  // Takes addresses of the device whose memory is there only where it is backed (Memory::back()), if the
+  // device can do that; else as allocate().
+  Memory sparse(std::size_t bytes);
   // Takes memory of the host that another process can map (kernels/device/shared_pages.h),
   // if the device was opened for that; else as pinned().
   Memory shared(std::size_t bytes);
@@ -130,9 +139,10 @@ class Device {
   Memory exported(std::size_t bytes);
   // Returns how other programs name the device ("GPU-..."); empty: they see no other one.
   virtual std::string uuid() const { return {}; }
-  // While a caller holds one of these, memory that its owner gives back stays taken; the last one
-  // frees it. Hold one while kernels of a library run that may wait for a peer for ever: a GPU
-  // frees memory when all kernels have ended, and the thread that frees would wait with them.
+  // While a caller holds one of these, memory that its owner gives back meanwhile stays taken; the
+  // last of those who held one then frees it. Hold one while kernels of a library run that may wait
+  // for a peer for ever: a GPU frees memory when all kernels have ended, and the thread that frees
+  // would wait with them.
   std::shared_ptr<void> keep_memory();
   virtual std::unique_ptr<Queue> make_queue() = 0;
   // Makes a stream for another library that works on this device; a
@@ -149,6 +159,13 @@ class Device {
  protected:
   friend class Memory;
   virtual std::byte* take(std::size_t bytes, bool pinned) = 0;
+  // Takes addresses for Memory::back(). Default: as take(), and nothing is to be backed.
+  virtual std::byte* take_sparse(std::size_t bytes) { return take(bytes, /*pinned=*/false); }
+  virtual void back(std::byte* /*at*/, std::size_t /*offset*/, std::size_t /*count*/) {}
+  // Gives back the granules of a piece of take_sparse() that nobody uses; `at` may be gone. Any thread.
+  virtual void unback(std::byte* /*at*/, Granules::Run /*granules*/) {}
+  // Has unback() called: now, or after the last keeper of this moment.
+  void retire(std::byte* at, Granules::Run granules);
   // True: the host's memory is this device's as well, and shared() memory is for other processes.
   virtual bool shares() const { return false; }
   // Takes memory that place_of() knows, if the device can. Default: as take().
@@ -169,15 +186,20 @@ class Device {
  private:
   struct Kept {
     std::byte* at = nullptr;
-    std::size_t bytes = 0;
+    Granules::Run granules{};   // of sparse memory; none: all of the piece
+    std::size_t bytes = 0;      // of the piece
+    std::uint64_t keepers = 0;  // those below this number keep it
   };
   void dismiss(std::byte* at, std::size_t bytes);  // give_back(), now or after the last keeper
-  void let_go();
+  void keep_or_free(Kept kept);
+  void free(const Kept& kept);
+  void let_go(std::uint64_t keeper);
 
   mutable std::mutex
       keeping_;  // held while memory is given back, so that no keeper begins meanwhile
-  std::uint32_t keepers_ = 0;
-  std::vector<Kept> kept_;
+  std::uint64_t next_keeper_ = 0;
+  std::set<std::uint64_t> keepers_;  // in the order in which they began
+  std::vector<Kept> kept_;           // in the order in which it was given back
 };
 
 // Returns the device that is the memory and the processor of this process.

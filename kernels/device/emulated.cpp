@@ -36,27 +36,41 @@ class EmulatedQueue : public Queue {
   }
 
   void add(const AddJob& job) override {
+    require(job.sums, job.segments);
     run_here(job, job.gradient, job.exponents, job.sums, job.weighted, job.outside, job.broken);
   }
   void gather(const GatherJob& job) override {
     run_here(job, job.gradient, job.blocks, job.values);
     device_.out_ += std::size_t{job.count} * kBlock * sizeof(float);
   }
-  void weigh(const WeighJob& job) override { run_here(job, job.sums, job.weighted); }
-  void sum(const SumJob& job) override { run_here(job, job.sums, job.a, job.b); }
+  void weigh(const WeighJob& job) override {
+    require(job.sums, job.segments);
+    run_here(job, job.sums, job.weighted);
+  }
+  void sum(const SumJob& job) override {
+    for (const std::int32_t* const sums :
+         {static_cast<const std::int32_t*>(job.sums), job.a, job.b})
+      if (job.elements > 0) device_.real(sums, job.elements * sizeof *sums);
+    run_here(job, job.sums, job.a, job.b);
+  }
   void wide_means(const WideJob& job) override {
     run_here(job, job.totals, job.exponents, job.blocks, job.ends, job.entries, job.means,
              job.largest);
   }
   void squares(const SquaresJob& job) override {
+    require(job.totals, job.segments);
     run_here(job, job.totals, job.exponents, job.used, job.wide.blocks, job.wide.means,
              job.wide.largest, job.bins, job.weighted);
   }
   void apply(const ApplyJob& job) override {
+    require(job.totals, job.segments);
+    for (const float* const held : {job.weights, job.first, job.second})
+      require(held, job.segments);
     run_here(job, job.totals, job.used, job.groups, job.wide.blocks, job.wide.means,
              job.wide.largest, job.exponents, job.weights, job.first, job.second, job.checksums);
   }
   void publish(const PublishJob& job) override {
+    require(job.weights, job.segments);
     run_here(job, job.weights, job.held_exponents, job.parameters, job.exponents, job.checksums);
   }
   void multiple(const MultipleJob& job) override { run_here(job, job.from, job.to); }
@@ -71,15 +85,28 @@ class EmulatedQueue : public Queue {
              job.parameters);
   }
   void checksum(const ChecksumJob& job) override {
+    for (const float* const array : job.arrays) require(array, job.segments, job.first_block);
     run_here(job, job.exponents, job.arrays[0], job.arrays[1], job.arrays[2], job.checksums);
   }
   void digest(const DigestJob& job) override {
+    for (const float* const array : job.arrays) require(array, job.segments);
     run_here(job, job.exponents, job.arrays[0], job.arrays[1], job.arrays[2], job.used,
              job.digests);
   }
   void wait() override {}
 
  private:
+  // Checks that these segments of an array are there whose element 0 is that of `first_block`.
+  template <class T>
+  void require(const T* array, const Segments& segments, std::uint32_t first_block = 0) const {
+    if (array == nullptr) return;
+    for (std::uint32_t i = 0; i < segments.count; ++i) {
+      const SegmentBlocks& segment = segments.list[i];
+      device_.real(array + std::size_t{segment.first - first_block} * kBlock,
+                   std::size_t{segment.count} * kBlock * sizeof(T));
+    }
+  }
+
   // Runs a copy of the job whose fields `addresses` are replaced by the real addresses.
   template <class Job, class... Address>
   void run_here(const Job& job, const Address&... addresses) {
@@ -88,7 +115,7 @@ class EmulatedQueue : public Queue {
       if (address == nullptr) return;
       const auto offset =
           reinterpret_cast<const char*>(&address) - reinterpret_cast<const char*>(&job);
-      const std::byte* there = device_.real(address, 1);
+      const std::byte* there = device_.real(address, 0);
       std::memcpy(reinterpret_cast<char*>(&here) + offset, &there, sizeof there);
     };
     (move(addresses), ...);
@@ -119,6 +146,15 @@ std::size_t EmulatedDevice::pieces() const {
   return pieces_.size();
 }
 
+std::size_t EmulatedDevice::backed() const {
+  const std::shared_lock lock(mutex_);
+  std::size_t bytes = 0;
+  for (const auto& [at, piece] : pieces_)
+    if (piece.sparse)
+      for (const Granules::Run& run : piece.sparse->mapped()) bytes += run.count;
+  return bytes;
+}
+
 std::unique_ptr<Queue> EmulatedDevice::make_queue() {
   return std::make_unique<EmulatedQueue>(*this);
 }
@@ -136,6 +172,31 @@ std::byte* EmulatedDevice::take(std::size_t bytes, bool pinned) {
   std::byte* const at = piece.real;
   pieces_[at] = std::move(piece);
   return at;
+}
+
+std::byte* EmulatedDevice::take_sparse(std::size_t bytes) {
+  std::byte* const real = take_pages(bytes);
+  protect_pages(real, {0, bytes}, /*there=*/false);
+  return hide({bytes, real, nullptr, Granules(bytes, page_bytes())});
+}
+
+void EmulatedDevice::back(std::byte* at, std::size_t offset, std::size_t count) {
+  const std::lock_guard lock(mutex_);
+  Piece& piece = pieces_.at(at);
+  if (!piece.sparse) return;
+  const Granules::Taken taken = piece.sparse->take(offset, count);
+  for (const Granules::Run& run : taken.fresh) protect_pages(piece.real, run, /*there=*/true);
+  for (const Granules::Run& run : taken.reused) drop_pages(piece.real, run);
+}
+
+void EmulatedDevice::unback(std::byte* at, Granules::Run granules) {
+  const std::lock_guard lock(mutex_);
+  const auto piece = pieces_.find(at);
+  if (piece == pieces_.end() || !piece->second.sparse) return;
+  for (const Granules::Run& run : piece->second.sparse->take_unused(granules)) {
+    drop_pages(piece->second.real, run);
+    protect_pages(piece->second.real, run, /*there=*/false);
+  }
 }
 
 std::byte* EmulatedDevice::take_exported(std::size_t bytes) {
@@ -174,17 +235,25 @@ void EmulatedDevice::give_back(std::byte* at, std::size_t bytes) {
 
 void EmulatedDevice::expect(std::byte* at, std::size_t offset, std::size_t count, bool used) {
   // Large pages need private memory.
-  if (!place_of(at)) expect_pages(real(at, offset + count), offset, count, used);
+  if (!place_of(at)) expect_pages(real(at, 0), offset, count, used);
 }
 
 void EmulatedDevice::prepare(std::byte* at, std::size_t offset, std::size_t count,
                              const std::stop_token& stop) {
-  prepare_pages(real(at, offset + count), offset, count, stop);
+  prepare_pages(real(at, 0), offset, count, stop);  // of sparse memory no more than is there
 }
 
 void EmulatedDevice::release(std::byte* at, std::size_t offset, std::size_t count) {
-  release_pages(real(at, offset + count), offset, count,
-                place_of(at) ? Pages::kShared : Pages::kPrivate);
+  real(at + offset, count);
+  Granules::Given given{{}, {{offset, count}}};
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto& sparse = pieces_.at(at).sparse) given = sparse->give(offset, count);
+  }
+  for (const Granules::Run& run : given.shared)
+    release_pages(real(at, 0), run.offset, run.count,
+                  place_of(at) ? Pages::kShared : Pages::kPrivate);
+  for (const Granules::Run& run : given.unused) retire(at, run);
 }
 
 std::byte* EmulatedDevice::real(const void* address, std::size_t bytes) const {
@@ -196,6 +265,7 @@ std::byte* EmulatedDevice::real(const void* address, std::size_t bytes) const {
   const auto offset = static_cast<std::size_t>(at - piece->first);
   STARLING_CHECK(offset <= piece->second.bytes);
   STARLING_CHECK(bytes <= piece->second.bytes - offset);
+  if (piece->second.sparse) STARLING_CHECK(piece->second.sparse->used(offset, bytes));
   return piece->second.real + offset;
 }
 

@@ -2,13 +2,15 @@
 // EmulatedDevice needs no hardware: the host's loops run over memory that the host
 // cannot read at the addresses that it is given. Code that follows one ends with a
 // segmentation fault, code that gives a queue an address of the host ends by a check:
-// so every test over this device shows that no code took its memory for the host's.
+// so every test over this device shows that no code took its memory for the host's. Work with
+// sparse memory that is not backed ends by a check, too.
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <shared_mutex>
 
 #include "core/base/stream.h"
@@ -29,6 +31,7 @@ class EmulatedDevice : public Device {
   };
   Copies copies() const { return {in_, out_}; }
   std::size_t pieces() const;  // of taken memory, with what keep_memory() keeps
+  std::size_t backed() const;  // bytes of sparse memory that are there, with what is kept
 
   const std::string& name() const override { return name_; }
   bool host_memory() const override { return false; }
@@ -41,9 +44,13 @@ class EmulatedDevice : public Device {
     std::size_t bytes = 0;
     std::byte* real = nullptr;              // the same address: pinned
     std::shared_ptr<SharedPages> shared{};  // has `real`; null: pages that no other process maps
+    std::optional<Granules> sparse{};       // of pages; nothing: all of it is there
   };
 
   std::byte* take(std::size_t bytes, bool pinned) override;
+  std::byte* take_sparse(std::size_t bytes) override;
+  void back(std::byte* at, std::size_t offset, std::size_t count) override;
+  void unback(std::byte* at, Granules::Run granules) override;
   std::byte* take_exported(std::size_t bytes) override;
   std::optional<SharedPlace> place_of(const std::byte* at) const override;
   void give_back(std::byte* at, std::size_t bytes) override;
@@ -53,7 +60,7 @@ class EmulatedDevice : public Device {
   void release(std::byte* at, std::size_t offset, std::size_t count) override;
   // Hides a piece: returns the address that the host gets.
   std::byte* hide(Piece piece);
-  // Returns where that memory really is. Requires that it is this device's.
+  // Returns where that memory really is. Requires that it is this device's, and backed.
   std::byte* real(const void* at, std::size_t bytes) const;
 
   const bool exports_;

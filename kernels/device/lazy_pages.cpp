@@ -8,14 +8,13 @@
 #include <cstring>
 #include <new>
 
+#include "core/base/check.h"
+
 namespace starling::kernels {
-namespace {
 
 std::size_t page_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
-
-}  // namespace
 
 std::byte* take_pages(std::size_t bytes) {
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -49,6 +48,15 @@ void prepare_pages(std::byte* at, std::size_t offset, std::size_t count,
     const std::size_t next = std::min(end, (from / kHugePage + 1) * kHugePage);
     if (::madvise(at + from, next - from, MADV_POPULATE_WRITE) != 0) return;
   }
+}
+
+void drop_pages(std::byte* at, Granules::Run run) {
+  STARLING_CHECK(::madvise(at + run.offset, run.count, MADV_DONTNEED) == 0);
+}
+
+void protect_pages(std::byte* at, Granules::Run run, bool there) {
+  STARLING_CHECK(
+      ::mprotect(at + run.offset, run.count, there ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
 }
 
 void release_pages(std::byte* at, std::size_t offset, std::size_t count, Pages pages) {

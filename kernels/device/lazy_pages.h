@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <stop_token>
 
+#include "kernels/device/granules.h"
+
 namespace starling::kernels {
 
 constexpr std::size_t kHugePage = 2u << 20;
@@ -21,6 +23,10 @@ void expect_pages(std::byte* at, std::size_t offset, std::size_t count, bool use
 // See Memory::prepare() and Memory::release(); without effect before Linux 5.14.
 void prepare_pages(std::byte* at, std::size_t offset, std::size_t count,
                    const std::stop_token& stop);
+std::size_t page_bytes();
+// Make whole private pages zeros that cost no memory, and let the process use them or not.
+void drop_pages(std::byte* at, Granules::Run run);
+void protect_pages(std::byte* at, Granules::Run run, bool there);
 enum class Pages : std::uint8_t { kPrivate, kShared };  // shared: of kernels/device/shared_pages.h
 void release_pages(std::byte* at, std::size_t offset, std::size_t count,
                    Pages pages = Pages::kPrivate);

@@ -19,7 +19,7 @@ constexpr std::size_t kNormAtOnce = 64;  // segments: bounds the memory for side
 Array<float> moment(const Layout& layout, const Job& job, Device& device, unsigned i) {
   if (i >= moments(job.optimizer)) return {};
   if (job.offload == Offload::kMoments) return Array<float>::pinned(device, layout.elements());
-  return {device, layout.elements()};
+  return Array<float>::sparse(device, layout.elements());
 }
 }  // namespace
 
@@ -32,7 +32,7 @@ State::State(const Layout& layout, const Job& job, Device& device)
       parameters_(Array<float>::exported(device, layout.elements())),
       exponents_(device, layout.blocks()),
       arriving_exponents_(device, layout.blocks()),
-      weights_(device, layout.elements()),
+      weights_(Array<float>::sparse(device, layout.elements())),
       first_(moment(layout, job, device, 0)),
       second_(moment(layout, job, device, 1)),
       held_exponents_(device, layout.blocks()),
@@ -43,6 +43,13 @@ State::State(const Layout& layout, const Job& job, Device& device)
       labels_(layout.segments(), kNoVersion),
       checksums_(layout.segments()),
       parameter_checksums_(layout.segments()) {}
+
+std::vector<Array<float>*> State::held_arrays() {
+  std::vector<Array<float>*> arrays{&weights_};
+  if (moments_ >= 1) arrays.push_back(&first_);
+  if (moments_ == 2) arrays.push_back(&second_);
+  return arrays;
+}
 
 State::Span State::span_of(SegmentRange range) const {
   return {layout_.first_block(range.first), layout_.block_count(range)};
@@ -66,13 +73,16 @@ std::vector<std::int16_t> State::copy_exponents() const {
 
 void State::hold(SegmentId segment) {
   STARLING_CHECK(segment < layout_.segments());
+  if (holds(segment)) return;
+  const Span span = span_of(segment);
+  for (Array<float>* array : held_arrays()) array->back(span.first(), span.count());
   held_[segment] = 1;
 }
 
 void State::drop(SegmentId segment) {
+  STARLING_CHECK(holds(segment));
   const Span span = span_of(segment);
-  for (Array<float>* array : {&weights_, &first_, &second_})
-    if (array->size() > 0) array->release(span.first(), span.count());
+  for (Array<float>* array : held_arrays()) array->release(span.first(), span.count());
   held_exponents_.release(span.first_block, span.blocks);
   held_[segment] = 0;
   labels_[segment] = kNoVersion;

@@ -61,7 +61,9 @@ class State {
 
   // ---- Held segments ----------------------------------------------------------------------------
   // A held segment starts as zeros without a label; initialise() or set_state() give it one.
-  // Holding a segment again changes nothing. drop() gives its memory back.
+  // Holding a segment again changes nothing. drop() gives its memory back. Both take and give memory
+  // of a device, where the host's is taken when it is written; hold() throws std::bad_alloc
+  // where the device has none, and then holds nothing of it.
   void hold(SegmentId segment);
   void drop(SegmentId segment);
   // These segments are going to be held, and no others: call it where
@@ -167,6 +169,7 @@ class State {
   };
   Span span_of(SegmentId segment) const { return span_of({segment, 1}); }
   Span span_of(SegmentRange range) const;
+  std::vector<Array<float>*> held_arrays();  // weights and moments
   // Return checksums of the held state or of the working parameters, in results_.
   std::span<const std::uint64_t> checksums(std::span<const SegmentId> segments) const;
   std::span<const std::uint64_t> parameter_checksums(std::span<const SegmentId> segments) const;

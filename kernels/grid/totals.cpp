@@ -32,7 +32,8 @@ Totals::Totals(const Layout& layout, std::uint32_t micro_batches, Device& device
       device_(device),
       micro_batches_(micro_batches),
       queue_(device.make_queue()),
-      sums_(device, layout.elements()),
+      sums_(Array<std::int32_t>::sparse(device, layout.elements())),
+      held_(layout.segments()),
       added_here_(layout.segments()),
       lanes_(layout.segments()),
       weighted_(Array<std::uint64_t>::pinned(device, layout.segments())) {
@@ -40,10 +41,25 @@ Totals::Totals(const Layout& layout, std::uint32_t micro_batches, Device& device
   if (!sums_.host()) arriving_ = Array<std::int32_t>::pinned(device, layout.elements());
 }
 
+void Totals::hold(SegmentId segment) {
+  if (held_[segment]) return;
+  sums_.back(layout_.first_element(segment), layout_.elements(segment));
+  held_[segment] = true;
+}
+
+void Totals::drop(SegmentId segment) {
+  lanes_[segment] = {};
+  added_here_[segment] = false;
+  if (!held_[segment] && !sums_.host()) return;
+  sums_.release(layout_.first_element(segment), layout_.elements(segment));
+  held_[segment] = false;
+}
+
 void Totals::take(std::span<const SegmentId> segments) {
   if (sums_.host()) return;
   for (const SegmentId s : segments) {
     if (added_here_[s]) continue;
+    hold(s);
     const std::uint64_t first = layout_.first_element(s);
     sums_.copy_in(*queue_, first, arriving_.part(first, layout_.elements(s)));
   }
@@ -54,6 +70,7 @@ void Totals::add(SegmentRange segments, const std::int32_t* own,
                  std::span<const std::int32_t* const> received) {
   const std::uint64_t elements = layout_.elements(segments);
   if (received.empty()) return copy(segments, own);
+  for (const SegmentId s : segments) hold(s);
   const std::int32_t* so_far = own;
   for (const std::int32_t* more : received) {
     queue_->sum({.sums = address(segments), .a = so_far, .b = more, .elements = elements});
@@ -64,6 +81,7 @@ void Totals::add(SegmentRange segments, const std::int32_t* own,
 }
 
 void Totals::copy(SegmentRange segments, const std::int32_t* from) {
+  for (const SegmentId s : segments) hold(s);
   queue_->copy(address(segments), from, layout_.bytes_of(segments, What::kSums));
   queue_->wait();
   for (const SegmentId s : segments) added_here_[s] = true;
@@ -81,6 +99,7 @@ void Totals::prepare(SegmentId segment, const std::stop_token& stop) const {
 
 std::optional<SegmentId> Totals::damaged(std::span<const SegmentId> segments) const {
   STARLING_CHECK(segments.size() <= weighted_.size());
+  for (const SegmentId s : segments) STARLING_CHECK(sums_.host() || held_[s]);
   const SegmentList list(layout_, segments);
   std::uint64_t* weighted = weighted_.data();
   queue_->weigh({.sums = sums_.data(), .segments = list, .weighted = weighted});

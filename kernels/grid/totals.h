@@ -2,7 +2,7 @@
 // Totals are sums over all members: a holder needs them to vote (R3, R4) and to apply a step (R6).
 //
 // The arrays cover the whole layout, and the collectives write them; segments
-// that this worker does not hold are never touched and cost no memory.
+// that this worker does not hold are never touched and cost no memory, but of pinned memory.
 
 #include <cstdint>
 #include <map>
@@ -44,6 +44,10 @@ class Totals {
            std::span<const std::int32_t* const> received);
   void copy(SegmentRange segments, const std::int32_t* from);
 
+  // Takes memory of the device for a segment's sums, which start as zeros; take(), add() and copy() do so, too.
+  // Throws std::bad_alloc where the device has none. drop() forgets the sums and gives it back.
+  void hold(SegmentId segment);
+  void drop(SegmentId segment);
   // Does what State::expect() does.
   void expect(const std::vector<bool>& segments);
   // Finds memory for a segment's sums before they are needed (Memory::prepare). Threads: any.
@@ -97,6 +101,7 @@ class Totals {
   const std::unique_ptr<Queue> queue_;
   Array<std::int32_t> sums_;
   Array<std::int32_t> arriving_;  // pinned; empty where the host can read the sums
+  std::vector<bool> held_;        // by segment
   std::vector<bool> added_here_;  // by segment: add() or copy() brought its sums
   std::vector<ProofLanes> lanes_;
   std::map<std::uint32_t, std::vector<SideEntry>> side_;  // by block

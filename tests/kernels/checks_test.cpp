@@ -9,6 +9,7 @@
 #include "core/job/layout.h"
 #include "kernels/cpu/table.h"
 #include "kernels/device/array.h"
+#include "kernels/device/emulated.h"
 #include "kernels/device/jobs.h"
 #include "tests/kernels/ending.h"
 
@@ -81,6 +82,54 @@ TEST_CASE("checks: jobs of a queue with wrong addresses or numbers end the proce
                      {[](LocalStepJob& j) { j.blocks = 1, j.rounding = Rounding::kBf16; },
                       [](LocalStepJob& j) { j.blocks = 1, ++j.gradient; },
                       [](LocalStepJob& j) { j.blocks = 1, j.groups = nullptr; }});
+}
+
+TEST_CASE("checks: work with memory that is not backed ends the process") {
+  EmulatedDevice device;
+  const auto queue = device.make_queue();
+  auto held = Array<float>::sparse(device, 64 * kBlock);  // a page has four blocks
+  auto totals = Array<std::int32_t>::sparse(device, 64 * kBlock);
+  held.back(0, 32 * kBlock);
+  totals.back(0, 32 * kBlock);
+  auto words = Array<std::uint64_t>::pinned(device, 1);
+  auto exponents = Array<std::int16_t>::pinned(device, 64);
+  const std::uint64_t seed = 0;
+  std::vector<float> some(kBlock);
+  const auto with = [&](std::uint32_t block, std::size_t elements) {
+    const auto begin = std::size_t{block} * kBlock;
+    return std::vector<std::function<void()>>{
+        [=, &queue, &held] { queue->zero(held.data() + begin, elements * sizeof(float)); },
+        [=, &queue, &held, &some] { held.copy_in(*queue, begin, std::span(some).first(elements)); },
+        [=, &queue, &held, &some] {
+          held.copy_out(*queue, begin, std::span(some).first(elements));
+        },
+        [=, &queue, &totals, &words] {
+          const SegmentBlocks segment{0, block, 1};
+          queue->weigh({totals.data(), {&segment, 1}, words.data()});
+        },
+        [=, &queue, &totals] {
+          auto* const at = totals.data() + begin;
+          queue->sum({at, at, at, elements});
+        },
+        [=, &queue, &held, &exponents, &words, &seed] {
+          const SegmentBlocks segment{0, block, 1};
+          queue->checksum({exponents.data(),
+                           {held.data(), nullptr, nullptr},
+                           0,
+                           {&segment, 1},
+                           &seed,
+                           words.data()});
+        }};
+  };
+  for (const auto& work : with(31, kBlock)) CHECK(ending_of(work).status == 0);
+  for (const auto& work : with(32, kBlock)) {
+    const Ending ending = ending_of(work);
+    CHECK(ending.status == kExitInternal);
+    CHECK_MESSAGE(ending.text.find("does not hold") != std::string::npos, ending.text);
+  }
+  held.release(0, 32 * kBlock);
+  for (const std::size_t i : {0, 1, 2, 5})
+    CHECK(ending_of(with(31, kBlock)[i]).status == kExitInternal);
 }
 
 }  // namespace starling::kernels

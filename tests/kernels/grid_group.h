@@ -51,7 +51,10 @@ class Group {
         if (s % world == r) workers_[r]->owned.push_back(s);
         if (s % world == r || (s + 1) % world == r) workers_[r]->held.push_back(s);
       }
-      for (const SegmentId s : workers_[r]->held) workers_[r]->state.hold(s);
+      for (const SegmentId s : workers_[r]->held) {
+        workers_[r]->state.hold(s);
+        workers_[r]->totals.hold(s);
+      }
     }
   }
 
@@ -211,6 +214,7 @@ struct Alone {
       : job(std::move(j)), totals(layout, job.micro_batches, device), state(layout, job, device) {
     for (SegmentId s = 0; s < layout.segments(); ++s) {
       state.hold(s);
+      totals.hold(s);
       all.push_back(s);
     }
   }

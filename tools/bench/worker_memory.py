@@ -15,9 +15,6 @@ import subprocess
 import tempfile
 import time
 
-REPLICAS = 2
-
-
 def largest_part(parameters):
     """Elements, of kernels/models/synthetic.cpp."""
     c = int((parameters / 48) ** 0.5)
@@ -25,8 +22,8 @@ def largest_part(parameters):
     return max(8 * c * c + 5 * c, min(rows * c, (32 << 20) // 4))
 
 
-def expected_mb(parameters, workers, threads):
-    held = min(REPLICAS + 1, workers) / workers
+def expected_mb(parameters, workers, threads, replicas):
+    held = min(replicas + 1, workers) / workers
     return ((8 + 16 * held) * parameters + 4 * threads * largest_part(parameters)) / 1e6
 
 
@@ -41,13 +38,13 @@ def status_of(pid):
     return found
 
 
-def measure(starling, parameters, workers, threads, steps):
-    """Median over workers of what each has at most, after the first steps."""
+def measure(starling, parameters, workers, threads, steps, replicas):
+    """What the workers have at most, after the first steps: the least, median and most, and medians of the rest."""
     with tempfile.TemporaryDirectory() as folder:
         job, out = os.path.join(folder, "job.toml"), os.path.join(folder, "out")
         with open(job, "w", encoding="utf-8") as file:
             file.write(f'[job]\nname = "memory"\nsteps = {steps}\nmicro_batches = {workers * threads}\n'
-                       f'replicas = {REPLICAS}\n'
+                       f'replicas = {replicas}\n'
                        f'[model]\nkind = "synthetic"\nparameters = {parameters}\ncompute_ms = 200\n'
                        '[optimizer]\nkind = "adamw"\npeak_rate = 1e-3\n'
                        '[elastic]\nshares = "equal"\n')
@@ -76,7 +73,8 @@ def measure(starling, parameters, workers, threads, steps):
             if run.returncode != 0 or len(resident) != workers:
                 log.seek(0)
                 raise SystemExit(f"worker_memory: the run ended with {run.returncode}:\n{log.read()}")
-    return statistics.median(resident.values()), statistics.median(peak.values()), pages
+    kept = sorted(resident.values())
+    return kept[0], statistics.median(kept), kept[-1], statistics.median(peak.values()), pages
 
 
 def main():
@@ -85,16 +83,18 @@ def main():
     parser.add_argument("--parameters", default="10000000,124000000")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--threads", default="1,8")
+    parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--steps", type=int, default=15)
     arguments = parser.parse_args()
-    print(f"{arguments.workers} workers, {REPLICAS} replicas, MB of a worker")
-    print("parameters  threads   arrays  anonymous  ratio  program's pages  peak of all")
+    print(f"{arguments.workers} workers, {arguments.replicas} replicas, MB of a worker: what arrays take, anonymous pages")
+    print("parameters  threads   arrays  least  median    most  ratio  program's pages  peak of all")
     for parameters in map(int, arguments.parameters.split(",")):
         for threads in map(int, arguments.threads.split(",")):
-            expected = expected_mb(parameters, arguments.workers, threads)
-            anonymous, peak, pages = measure(arguments.starling, parameters, arguments.workers, threads, arguments.steps)
-            print(f"{parameters:>10}{threads:>9}{expected:>9.0f}{anonymous:>11.0f}{anonymous / expected:>7.2f}"
-                  f"{pages:>17.0f}{peak:>13.0f}", flush=True)
+            expected = expected_mb(parameters, arguments.workers, threads, arguments.replicas)
+            least, median, most, peak, pages = measure(arguments.starling, parameters, arguments.workers, threads,
+                                                       arguments.steps, arguments.replicas)
+            print(f"{parameters:>10}{threads:>9}{expected:>9.0f}{least:>7.0f}{median:>8.0f}{most:>8.0f}"
+                  f"{median / expected:>7.2f}{pages:>17.0f}{peak:>13.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,20 @@ std::string memory_of_pass(const Job& job, const kernels::Model& model) {
   }
 }
 
+void say_memory(const Job& job, const Layout& layout, const kernels::Model& model) {
+  const MemoryNeed alone = memory_of_worker(job, layout, 1, 1);
+  const MemoryNeed of_four = memory_of_worker(job, layout, 4, 1);
+  const std::string pass = memory_of_pass(job, model);
+  if (job.isa == "cuda")
+    std::printf("memory of the GPU: a worker alone needs at least %s, each of four %s, and %s\n",
+                memory_text(alone.gpu).c_str(), memory_text(of_four.gpu).c_str(), pass.c_str());
+  const std::uint64_t there = memory_here();
+  std::printf("memory: a worker alone needs at least %s, each of four %s%s%s%s\n",
+              memory_text(alone.host).c_str(), memory_text(of_four.host).c_str(),
+              job.isa == "cuda" ? ", pinned" : (", and " + pass).c_str(), there ? "; here is " : "",
+              there ? memory_text(there).c_str() : "");
+}
+
 // Says what adapters are of, whose weights are those of the job.
 Result<> say_adapters(const Job& job, kernels::Model& model, std::uint64_t parameters) {
   const LoraSpec lora = lora_of(job.model);
@@ -217,12 +231,7 @@ int check_job(const std::string& file) {
   }
   const Layout layout(model.value()->tensors());
   if (const auto fit = check_tensors(job.value(), layout, file); !fit) return fail(fit.error());
-  const std::uint64_t there = memory_here();
-  std::printf("memory: a worker alone needs at least %s, each of four %s, and %s%s%s\n",
-              memory_text(memory_of_worker(job.value(), layout, 1, 1)).c_str(),
-              memory_text(memory_of_worker(job.value(), layout, 4, 1)).c_str(),
-              memory_of_pass(job.value(), *model.value()).c_str(), there ? "; here is " : "",
-              there ? memory_text(there).c_str() : "");
+  say_memory(job.value(), layout, *model.value());
   if (!job.value().checkpoint.on()) return 0;
   const std::string& dir = job.value().checkpoint.dir;
   const auto newest = newest_of(job.value());

@@ -8,6 +8,7 @@
 #include <limits>
 #include <sstream>
 
+#include "core/job/models/table.h"
 #include "kernels/models/local_maker.h"
 #include "kernels/optim/optimizer.h"
 
@@ -63,18 +64,30 @@ std::uint64_t limit_of_group() {
 
 }  // namespace
 
-std::uint64_t memory_of_worker(const Job& job, const Layout& layout, std::uint32_t workers,
-                               std::uint32_t threads) {
+MemoryNeed memory_of_worker(const Job& job, const Layout& layout, std::uint32_t workers,
+                            std::uint32_t threads) {
   const auto bytes = [&](What what) { return layout.bytes_of(what); };
   const std::uint64_t copies = std::min<std::uint64_t>(job.replicas + 1, workers);
+  const std::uint64_t moments = kernels::moments(job.optimizer) * bytes(What::kMoment);
+  const bool offloaded = job.offload == Offload::kMoments;
   const std::uint64_t held = (bytes(What::kWeights) + bytes(What::kSums) +
-                              kernels::moments(job.optimizer) * bytes(What::kMoment)) /
+                              (offloaded && job.isa == "cuda" ? 0 : moments)) /
                              workers * copies;
   const std::uint64_t gradient =
       layout.largest_part() / kBlock * Layout::block_bytes(What::kGradient);
   const std::uint64_t local = job.local.on() ? kernels::LocalMaker::bytes(job, layout) : 0;
   // These are the working parameters, the sums, and each thread's gradient of a part and its local steps.
-  return bytes(What::kParameters) + bytes(What::kSums) + threads * (gradient + local) + held;
+  const std::uint64_t there =
+      bytes(What::kParameters) + bytes(What::kSums) + threads * (gradient + local) + held;
+  if (job.isa != "cuda") return {.host = there};
+  // A thread of a built-in model makes one part's gradient while another's is read, and rounds parameters to halves.
+  const bool built_in = kind_of(job.model).computed_by_kernels;
+  const std::uint64_t halves =
+      job.precision == Precision::kFp32 ? 0 : layout.elements() * sizeof(std::uint16_t);
+  const std::uint64_t thread = built_in ? gradient + halves : 0;
+  // Sums leave and arrive through pinned memory, which has room for all of them, as for moments.
+  return {.host = 2 * bytes(What::kSums) + (offloaded ? moments : 0),
+          .gpu = there + threads * thread};
 }
 
 std::uint64_t memory_here() {
@@ -98,7 +111,7 @@ std::string memory_text(std::uint64_t bytes) {
 
 Result<> enough_memory(const Job& job, const Layout& layout, std::uint32_t workers,
                        std::uint32_t here, std::uint32_t threads) {
-  const std::uint64_t need = here * memory_of_worker(job, layout, workers, threads);
+  const std::uint64_t need = here * memory_of_worker(job, layout, workers, threads).host;
   const std::uint64_t there = memory_here();
   if (there == 0 || need <= there) return ok();
   return Error(Code::kUnavailable, "not enough memory: " + std::to_string(here) +

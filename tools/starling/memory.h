@@ -10,10 +10,15 @@
 
 namespace starling::tools {
 
-// Returns the bytes that one of `workers` workers surely uses: parameters, sums,
-// gradients and its part of the state. Activations, data and libraries come on top.
-std::uint64_t memory_of_worker(const Job& job, const Layout& layout, std::uint32_t workers,
-                               std::uint32_t threads);
+struct MemoryNeed {  // bytes
+  std::uint64_t host = 0;
+  std::uint64_t gpu = 0;  // 0: the job is for none
+};
+
+// Returns what one of `workers` workers surely uses: parameters, sums, gradients
+// and its part of the state. Activations, data and libraries come on top.
+MemoryNeed memory_of_worker(const Job& job, const Layout& layout, std::uint32_t workers,
+                            std::uint32_t threads);
 
 // Returns the memory that this process can ever get: of the machine, swap
 // included, or of its control group, whichever is less. 0: not known.
@@ -22,8 +27,8 @@ std::uint64_t memory_here();
 // Returns "1.5 GiB".
 std::string memory_text(std::uint64_t bytes);
 
-// Errors: kUnavailable  `here` workers on this machine,
-// of `workers` in all, need more memory than there is.
+// Errors: kUnavailable  `here` workers on this machine, of `workers` in all, need more memory
+// of the host than there is.
 Result<> enough_memory(const Job& job, const Layout& layout, std::uint32_t workers,
                        std::uint32_t here, std::uint32_t threads);
 

@@ -65,8 +65,7 @@ CUresult cuMemGetAllocationGranularity(std::size_t* granularity, const CUmemAllo
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* piece, std::size_t bytes,
                      const CUmemAllocationProp* properties, unsigned long long) {
-  if (bytes == 0 || bytes % kGrain != 0 ||
-      properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+  if (bytes == 0 || bytes % kGrain != 0 || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
   const int file = ::memfd_create("imitated-gpu", MFD_CLOEXEC);
   if (file < 0) return CUDA_ERROR_OUT_OF_MEMORY;

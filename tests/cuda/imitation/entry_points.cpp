@@ -29,7 +29,7 @@ bool refused(const std::string& name) {
 
 CUresult create(CUmemGenericAllocationHandle* piece, std::size_t bytes,
                 const CUmemAllocationProp* properties, unsigned long long flags) {
-  if (refused("cuMemCreate")) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (refused("cuMemCreate") || !imitation::has_room(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   return cuMemCreate(piece, bytes, properties, flags);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // What tests can ask of the imitation: in which order threads and blocks run, and what ran.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ Work set_work(Work work);  // returns what it was
 // of STARLING_IMITATION_MEMORY: open (also if it is not set) or hidden.
 enum class View : std::uint8_t { kOpen, kHidden };
 View set_view(View view);  // returns what it was
+
+// How many bytes the device has; 0, as at first: as many as the machine.
+void set_memory(std::size_t bytes);
 
 // The device works as long as one of these is there, in any thread: hidden memory can be followed. For what
 // stands for a library of the device's; launches, copies and sets have their own.

@@ -3,6 +3,8 @@
 #include <cuda_runtime.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -27,6 +29,7 @@ struct Piece {
   std::size_t bytes;
   Kind kind;
   bool hidden;
+  bool mapped = false;  // neighbours that the driver has mapped are one piece for copies
 };
 struct Pieces {
   std::mutex mutex;
@@ -38,7 +41,10 @@ Pieces& pieces() {
   return *pieces;
 }
 
+std::atomic<std::size_t> chosen_bytes = 0;
+
 std::size_t total_bytes() {
+  if (chosen_bytes != 0) return chosen_bytes;
   return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
@@ -50,7 +56,7 @@ cudaError_t take(void** at, std::size_t bytes, Kind kind) {
   if (bytes == 0) return cudaSuccess;
   Pieces& all = pieces();
   const std::lock_guard guard(all.mutex);
-  if (bytes > total_bytes() - all.device_bytes) return cudaErrorMemoryAllocation;
+  if (all.device_bytes + bytes > total_bytes()) return cudaErrorMemoryAllocation;
   // Of that size and not rounded up, so that a sanitizer sees what lies outside.
   const bool hidden = kind == Kind::kDevice && hides();
   void* const made = hidden ? take_hidden(bytes) : ::operator new(bytes, kBoundary, std::nothrow);
@@ -120,10 +126,21 @@ Task keep(const Copy& copy, bool captured) {
 
 }  // namespace
 
+void set_memory(std::size_t bytes) {
+  chosen_bytes = bytes;
+}
+
+bool has_room(std::size_t bytes) {
+  Pieces& all = pieces();
+  const std::lock_guard guard(all.mutex);
+  return all.device_bytes + bytes <= total_bytes();
+}
+
 void note_mapped(const void* at, std::size_t bytes) {
   Pieces& all = pieces();
   const std::lock_guard guard(all.mutex);
-  all.by_address[static_cast<const std::byte*>(at)] = {bytes, Kind::kDevice, /*hidden=*/false};
+  all.by_address[static_cast<const std::byte*>(at)] = {bytes, Kind::kDevice, /*hidden=*/false,
+                                                       /*mapped=*/true};
   all.device_bytes += bytes;
 }
 
@@ -143,9 +160,14 @@ Place place_of(const void* at, std::size_t bytes) {
   Place place;
   if (next != all.by_address.begin()) {
     const auto& [begin, piece] = *std::prev(next);
-    if (first < begin + piece.bytes) {
+    const std::byte* end = begin + piece.bytes;
+    if (first < end) {
+      for (; piece.mapped && next != all.by_address.end() && next->first == end &&
+             next->second.mapped;
+           ++next)
+        end += next->second.bytes;
       place.kind = piece.kind;
-      place.whole = bytes <= static_cast<std::size_t>(begin + piece.bytes - first);
+      place.whole = bytes <= static_cast<std::size_t>(end - first);
       return place;
     }
   }
@@ -178,7 +200,7 @@ cudaError_t cudaFreeHost(void* at) {
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   const std::lock_guard guard(imitation::pieces().mutex);
   *total = imitation::total_bytes();
-  *free = *total - imitation::pieces().device_bytes;
+  *free = *total - std::min(*total, imitation::pieces().device_bytes);
   return cudaSuccess;
 }
 

@@ -93,6 +93,52 @@ DEVICE_CASE("what is released or zeroed is zeros, and nothing beside it") {
   CHECK(copy_of(array, device) == wanted);
 }
 
+DEVICE_CASE("sparse memory is zeros where it is backed, anew each time, and its neighbours stay") {
+  auto array = Array<int>::sparse(device, kSize);
+  constexpr std::size_t kFirst = 12'345, kEach = 100'000;  // within pages and granules
+  std::vector<int> wanted(3 * kEach);
+  std::iota(wanted.begin(), wanted.end(), 1);
+  const auto queue = device.make_queue();
+  const auto read = [&] {
+    std::vector<int> copy(wanted.size());
+    array.copy_out(*queue, kFirst, copy);
+    queue->wait();
+    return copy;
+  };
+  for (std::size_t i = 0; i < 3; ++i) array.back(kFirst + i * kEach, kEach);
+  CHECK(read() == std::vector<int>(wanted.size()));
+  array.copy_in(*queue, kFirst, wanted);
+  queue->wait();
+  CHECK(read() == wanted);
+  array.release(kFirst + kEach, kEach);
+  array.back(kFirst + kEach, kEach);
+  std::fill_n(wanted.begin() + kEach, kEach, 0);
+  CHECK(read() == wanted);
+  for (std::size_t i = 0; i < 3; ++i) array.release(kFirst + i * kEach, kEach);
+  array.back(kFirst, wanted.size());
+  CHECK(read() == std::vector<int>(wanted.size()));
+}
+
+TEST_CASE("sparse memory costs what is backed, until the last keeper of its release has gone") {
+  EmulatedDevice device;
+  auto array = Array<int>::sparse(device, kSize);
+  CHECK(device.backed() == 0);
+  array.back(0, 2048);
+  array.back(2048, 2048);
+  CHECK(device.backed() == 4 * 4096);
+  auto keeper = device.keep_memory();
+  array.release(0, 2048);
+  const auto later = device.keep_memory();
+  CHECK(device.backed() == 4 * 4096);
+  keeper.reset();
+  CHECK(device.backed() == 2 * 4096);  // `later` began when it was released
+  array.release(2048, 2048);
+  array.back(3072, 1024);  // the last page of what is kept is used again
+  CHECK(device.backed() == 2 * 4096);
+  const auto queue = device.make_queue();
+  queue->zero(array.data() + 3072, 4096);
+}
+
 // For kernels of a library that may never end: a GPU would make whoever gives memory back wait for them.
 TEST_CASE("memory that is given back while somebody keeps memory goes with the last who does") {
   EmulatedDevice device;

@@ -1,5 +1,5 @@
 #pragma once
-// CUDA's driver, as far as memory that processes share: an anonymous file is in the place of a GPU's memory.
+// CUDA's driver, as far as memory that is mapped: an anonymous file is in the place of a GPU's memory.
 // A process maps a piece whole or not at all, as with CUDA.
 
 #include <cstddef>
@@ -17,7 +17,10 @@ enum CUresult {
 };
 enum CUmemAllocationType { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
 enum CUmemLocationType { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
-enum CUmemAllocationHandleType { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
+enum CUmemAllocationHandleType {
+  CU_MEM_HANDLE_TYPE_NONE = 0,
+  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
+};
 enum CUmemAllocationGranularity_flags { CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0 };
 enum CUmemAccess_flags {
   CU_MEM_ACCESS_FLAGS_PROT_READ = 1,

@@ -1,0 +1,48 @@
+#pragma once
+// Sparse is a range of a GPU's addresses whose memory is mapped granule by granule, where somebody
+// uses it (Memory::back()). Kernels, copies and graphs see one array.
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels/cuda/virtual_memory.h"
+#include "kernels/device/granules.h"
+
+namespace starling::kernels::cuda {
+
+// Threads: any, after cudaSetDevice() of its device; of one range of bytes one at a time.
+class Sparse {
+ public:
+  // Null: this driver cannot.
+  static std::unique_ptr<Sparse> reserve(int device, std::size_t bytes);
+  // Requires that the device works on nothing of it.
+  ~Sparse();
+  Sparse(const Sparse&) = delete;
+  Sparse& operator=(const Sparse&) = delete;
+
+  std::byte* data() const { return reinterpret_cast<std::byte*>(at_); }
+  // Maps what is not mapped of these bytes. Returns what they got, with any content. Throws NoMemory, and
+  // nothing has changed then.
+  std::vector<Granules::Run> back(std::size_t offset, std::size_t count);
+  // Ends a use that back() began for the same bytes; all stays mapped until unmap().
+  Granules::Given release(std::size_t offset, std::size_t count);
+  // Unmaps those of these granules that nobody uses.
+  void unmap(Granules::Run granules);
+
+ private:
+  Sparse(const VirtualMemory& driver, int device, CUdeviceptr at, std::size_t bytes,
+         std::size_t grain);
+  bool map(Granules::Run granules, std::size_t& mapped) const;  // mapped: bytes, also if it fails
+  void unmap_all(Granules::Run granules) const;
+
+  const VirtualMemory& driver_;
+  const CUmemAllocationProp properties_;
+  const CUdeviceptr at_;
+
+  std::mutex mutex_;
+  Granules granules_;  // guarded by mutex_, which is held while these are mapped and unmapped
+};
+
+}  // namespace starling::kernels::cuda
