@@ -53,10 +53,14 @@ WorkerMemory::~WorkerMemory() = default;
 // ---- Segments ---------------------------------------------------------------------------------
 
 Result<> WorkerMemory::hold(const std::vector<bool>& segments, bool fresh) {
+  for (SegmentId s = 0; s < layout_.segments(); ++s) {
+    if (!segments[s]) drop(s);  // first, as there may be no room for both
+    worked();
+  }
   for (PartId p = 0; p < layout_.parts().size(); ++p) {
     std::vector<float> initial;
     for (const SegmentId s : layout_.parts()[p].segments) {
-      segments[s] ? hold(s) : drop(s);
+      if (segments[s]) hold(s);
       worked();
       if (!fresh || !segments[s] || state_.label(s) != kNoVersion) continue;
       if (initial.empty()) {
@@ -75,8 +79,7 @@ void WorkerMemory::hold(SegmentId segment) {
 }
 
 void WorkerMemory::drop(SegmentId segment) {
-  if (!state_.holds(segment)) return;
-  state_.drop(segment);
+  if (state_.holds(segment)) state_.drop(segment);
   totals_.drop(segment);
 }
 
@@ -124,14 +127,13 @@ void WorkerMemory::prepare(const Plan& plan, Rank self) {
     if (held[s] && !state_.holds(s)) segments.push_back(s);
   const bool first = !std::exchange(prepared_, true);
   if (segments.empty() && !first) return;
+  const bool sums = first && computes(plan.members[self].role);
   is_preparing_ = true;
-  preparing_ = std::jthread([this, first, segments](const std::stop_token& stop) {
+  preparing_ = std::jthread([this, first, sums, segments](const std::stop_token& stop) {
     name_thread("memory");
     run_behind();
-    if (first) {
-      state_.prepare_parameters(stop);
-      accumulators_.prepare(stop);
-    }
+    if (first) state_.prepare_parameters(stop);
+    if (sums) accumulators_.prepare(stop);
     for (const SegmentId s : segments) {
       totals_.prepare(s, stop);
       state_.prepare(s, stop);

@@ -53,12 +53,16 @@ Layout::Layout(std::vector<TensorSpec> tensors, std::uint32_t segment_blocks,
                                         : std::clamp((blocks_ + kSegments - 1) / kSegments,
                                                      kSegmentBlocksMin, kSegmentBlocksMax);
   cut_segments();
-  constexpr std::uint32_t kBucketBytes = 4u << 20;
+  // A 64th of all sums leaves enough buckets to send while others are made. A large model's are long, as
+  // what a worker holds lies in a run for each of them (decision 079).
+  constexpr std::uint64_t kBucketBytesMin = 4u << 20, kBucketBytesMax = 256u << 20, kBuckets = 64;
   const std::uint64_t segment_bytes = segment_blocks_ * block_bytes(What::kSums);
+  const std::uint64_t bucket_bytes =
+      std::clamp(bytes_of(What::kSums) / kBuckets, kBucketBytesMin, kBucketBytesMax);
   bucket_segments_ =
       bucket_segments != 0
           ? bucket_segments
-          : static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kBucketBytes / segment_bytes));
+          : static_cast<std::uint32_t>(std::max<std::uint64_t>(1, bucket_bytes / segment_bytes));
 }
 
 void Layout::place(std::vector<TensorSpec> tensors) {

@@ -86,7 +86,7 @@ class Layout {
   // segment_blocks: blocks per segment (0 = chosen so that there are at most 512 segments and one
   // more for each part, within the bounds above, the larger of which more than a thousand million
   // parameters reach); the last segment of a part may be shorter. bucket_segments: segments per
-  // bucket (0 = about 4 MiB of int32).
+  // bucket (0 = a 64th of the sums, at least about 4 MiB and at most 256).
   explicit Layout(std::vector<TensorSpec> tensors, std::uint32_t segment_blocks = 0,
                   std::uint32_t bucket_segments = 0);
 

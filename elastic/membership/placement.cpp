@@ -98,7 +98,7 @@ std::uint32_t wanted_replicas(const std::vector<Member>& members, std::uint32_t 
 }
 
 constexpr std::uint32_t kGolden = 0x9E3779B9;  // 2^32 divided by the golden ratio
-constexpr std::uint64_t kRing = (std::uint64_t{1} << 32) - 1;
+constexpr std::uint64_t kSegment = (std::uint64_t{1} << 32) - 1;
 
 std::vector<std::vector<Rank>> target_holders(const PlacementInput& in) {
   const auto ranks = staying(in.members);
@@ -127,12 +127,11 @@ std::vector<std::vector<Rank>> target_holders(const PlacementInput& in) {
   for (SegmentId s = 0; s < in.segments; ++s) {
     const std::uint32_t first = s / bucket * bucket;
     const std::uint64_t size = std::min(bucket, in.segments - first);
-    // A place on the ring, in units of 2^-32 of it. A bucket's segments lie evenly, and buckets begin at
-    // places that lie evenly as well (multiples of the golden ratio), so that the surplus of one, or all of a
-    // bucket that has fewer segments than there are ranks, is not always the same rank's.
-    const std::uint64_t place =
-        ((std::uint64_t{s - first} << 32) + size - 1) / size + s / bucket * std::uint64_t{kGolden};
-    target[s] = holders_of[(place & kRing) * n >> 32];
+    // A bucket's segments lie evenly on the ring, and what lies before the first differs from bucket to
+    // bucket, evenly as well (multiples of the golden ratio): so the surplus of one, or all of a bucket that
+    // has fewer segments than there are ranks, is not always the same rank's. In units of 2^-32 segments.
+    const std::uint64_t before = s / bucket * std::uint64_t{kGolden} & kSegment;
+    target[s] = holders_of[((std::uint64_t{s - first} << 32) + before) * n / size >> 32];
   }
   return target;
 }

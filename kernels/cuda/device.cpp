@@ -156,11 +156,11 @@ void CudaDevice::back(std::byte* at, std::size_t offset, std::size_t count) {
     zero(at + run.offset, run.count, /*pinned=*/false);
 }
 
-void CudaDevice::unback(std::byte* at, Granules::Run granules) {
+void CudaDevice::unback(std::byte* at, Granules::Run granules, std::uint64_t give) {
   const std::shared_ptr<Sparse> sparse = sparse_at(at);
   if (!sparse) return;
   use();
-  sparse->unmap(granules);
+  sparse->unmap(granules, give);
 }
 
 std::byte* CudaDevice::take_exported(std::size_t bytes) {
@@ -229,7 +229,7 @@ void CudaDevice::release(std::byte* at, std::size_t offset, std::size_t count) {
   if (!sparse) return zero(at + offset, count, is_pinned(at));
   const Granules::Given given = sparse->release(offset, count);
   for (const Granules::Run& run : given.shared) zero(at + run.offset, run.count, /*pinned=*/false);
-  for (const Granules::Run& run : given.unused) retire(at, run);
+  retire(at, given);
 }
 
 bool CudaDevice::is_pinned(const std::byte* at) const {

@@ -47,7 +47,7 @@ class CudaDevice : public Device {
   std::byte* take(std::size_t bytes, bool pinned) override;
   std::byte* take_sparse(std::size_t bytes) override;
   void back(std::byte* at, std::size_t offset, std::size_t count) override;
-  void unback(std::byte* at, Granules::Run granules) override;
+  void unback(std::byte* at, Granules::Run granules, std::uint64_t give) override;
   std::byte* take_exported(std::size_t bytes) override;
   std::optional<SharedPlace> place_of(const std::byte* at) const override;
   void give_back(std::byte* at, std::size_t bytes) override;

@@ -25,7 +25,7 @@ std::byte* mapped(const VirtualMemory& driver, CUmemGenericAllocationHandle piec
   CUdeviceptr at = 0;
   if (driver.reserve(&at, bytes, 0, 0, 0) != CUDA_SUCCESS) return nullptr;
   if (driver.map(at, bytes, 0, piece, 0) == CUDA_SUCCESS) {
-    if (driver.open(at, bytes, properties)) return reinterpret_cast<std::byte*>(at);
+    if (driver.open(at, bytes, properties) == CUDA_SUCCESS) return reinterpret_cast<std::byte*>(at);
     driver.unmap(at, bytes);
   }
   driver.free(at, bytes);

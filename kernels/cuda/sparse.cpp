@@ -4,12 +4,32 @@
 #include "kernels/cuda/no_memory.h"
 
 namespace starling::kernels::cuda {
+namespace {
+
+// False: the device has no memory left.
+bool done(CUresult result) {
+  if (result == CUDA_SUCCESS) return true;
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) device_lost("mapping memory", cudaErrorUnknown);
+  return false;
+}
+
+// A driver may know the functions, and not give memory so (on some virtual GPUs). That there is none left is no
+// answer to that.
+bool gives_granules(const VirtualMemory& driver, const CUmemAllocationProp& properties,
+                    std::size_t grain) {
+  CUmemGenericAllocationHandle piece = 0;
+  const CUresult made = driver.create(&piece, grain, &properties, 0);
+  if (made == CUDA_SUCCESS) driver.release(piece);
+  return made == CUDA_SUCCESS || made == CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+}  // namespace
 
 std::unique_ptr<Sparse> Sparse::reserve(int device, std::size_t bytes) {
   const VirtualMemory* const driver = virtual_memory();
   if (driver == nullptr) return nullptr;
   const auto grain = driver->grain(properties_of(device));
-  if (!grain) return nullptr;
+  if (!grain || !gives_granules(*driver, properties_of(device), *grain)) return nullptr;
   const std::size_t whole = Granules(bytes, *grain).bytes();
   CUdeviceptr at = 0;
   if (driver->reserve(&at, whole, 0, 0, 0) != CUDA_SUCCESS) return nullptr;
@@ -39,8 +59,8 @@ std::vector<Granules::Run> Sparse::back(std::size_t offset, std::size_t count) {
     // Nobody can have seen what is taken back, so it need not wait for those who keep memory.
     for (std::size_t j = 0; j < i; ++j) unmap_all(taken.fresh[j]);
     if (mapped > 0) unmap_all({taken.fresh[i].offset, mapped});
-    granules_.give(offset, count);
-    for (const Granules::Run& run : taken.fresh) granules_.take_unused(run);
+    const std::uint64_t give = granules_.give(offset, count).number;
+    for (const Granules::Run& run : taken.fresh) granules_.take_unused(run, give);
     throw NoMemory();
   }
   return got;
@@ -51,13 +71,12 @@ bool Sparse::map(Granules::Run granules, std::size_t& mapped) const {
   const std::size_t grain = granules_.grain();
   for (; mapped < granules.count; mapped += grain) {
     CUmemGenericAllocationHandle piece = 0;
-    if (driver_.create(&piece, grain, &properties_, 0) != CUDA_SUCCESS) return false;
-    const bool done =
-        driver_.map(at_ + granules.offset + mapped, grain, 0, piece, 0) == CUDA_SUCCESS;
+    if (!done(driver_.create(&piece, grain, &properties_, 0))) return false;
+    const bool there = done(driver_.map(at_ + granules.offset + mapped, grain, 0, piece, 0));
     driver_.release(piece);  // the mapping holds the memory
-    if (!done) return false;
+    if (!there) return false;
   }
-  return driver_.open(at_ + granules.offset, granules.count, properties_);
+  return done(driver_.open(at_ + granules.offset, granules.count, properties_));
 }
 
 Granules::Given Sparse::release(std::size_t offset, std::size_t count) {
@@ -65,9 +84,9 @@ Granules::Given Sparse::release(std::size_t offset, std::size_t count) {
   return granules_.give(offset, count);
 }
 
-void Sparse::unmap(Granules::Run granules) {
+void Sparse::unmap(Granules::Run granules, std::uint64_t give) {
   const std::lock_guard lock(mutex_);
-  for (const Granules::Run& run : granules_.take_unused(granules)) unmap_all(run);
+  for (const Granules::Run& run : granules_.take_unused(granules, give)) unmap_all(run);
 }
 
 void Sparse::unmap_all(Granules::Run granules) const {

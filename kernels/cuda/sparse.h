@@ -15,7 +15,7 @@ namespace starling::kernels::cuda {
 // Threads: any, after cudaSetDevice() of its device; of one range of bytes one at a time.
 class Sparse {
  public:
-  // Null: this driver cannot.
+  // Null: this driver cannot, or does not give memory by granules.
   static std::unique_ptr<Sparse> reserve(int device, std::size_t bytes);
   // Requires that the device works on nothing of it.
   ~Sparse();
@@ -24,17 +24,18 @@ class Sparse {
 
   std::byte* data() const { return reinterpret_cast<std::byte*>(at_); }
   // Maps what is not mapped of these bytes. Returns what they got, with any content. Throws NoMemory, and
-  // nothing has changed then.
+  // nothing has changed then; any other failure of the driver loses the device.
   std::vector<Granules::Run> back(std::size_t offset, std::size_t count);
   // Ends a use that back() began for the same bytes; all stays mapped until unmap().
   Granules::Given release(std::size_t offset, std::size_t count);
-  // Unmaps those of these granules that nobody uses.
-  void unmap(Granules::Run granules);
+  // Unmaps those of these granules that nobody has used since that release.
+  void unmap(Granules::Run granules, std::uint64_t give);
 
  private:
   Sparse(const VirtualMemory& driver, int device, CUdeviceptr at, std::size_t bytes,
          std::size_t grain);
-  bool map(Granules::Run granules, std::size_t& mapped) const;  // mapped: bytes, also if it fails
+  // False: there is no memory. mapped: bytes, also then.
+  bool map(Granules::Run granules, std::size_t& mapped) const;
   void unmap_all(Granules::Run granules) const;
 
   const VirtualMemory& driver_;

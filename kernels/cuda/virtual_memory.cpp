@@ -56,12 +56,12 @@ std::optional<std::size_t> VirtualMemory::grain(const CUmemAllocationProp& prope
   return grain;
 }
 
-bool VirtualMemory::open(CUdeviceptr at, std::size_t bytes,
-                         const CUmemAllocationProp& properties) const {
+CUresult VirtualMemory::open(CUdeviceptr at, std::size_t bytes,
+                             const CUmemAllocationProp& properties) const {
   CUmemAccessDesc all{};
   all.location = properties.location;
   all.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return access(at, bytes, &all, 1) == CUDA_SUCCESS;
+  return access(at, bytes, &all, 1);
 }
 
 }  // namespace starling::kernels::cuda

@@ -22,8 +22,8 @@ struct VirtualMemory {
 
   // Returns the bytes that the driver maps at once, for memory of these properties; nothing: it cannot.
   std::optional<std::size_t> grain(const CUmemAllocationProp& properties) const;
-  // Lets this device use mapped memory. False: the driver refuses.
-  bool open(CUdeviceptr at, std::size_t bytes, const CUmemAllocationProp& properties) const;
+  // Lets this device use mapped memory.
+  CUresult open(CUdeviceptr at, std::size_t bytes, const CUmemAllocationProp& properties) const;
 };
 
 // Null: this driver lacks one of the functions.

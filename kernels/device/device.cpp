@@ -101,8 +101,9 @@ void Device::dismiss(std::byte* at, std::size_t bytes) {
   keep_or_free({.at = at, .bytes = bytes});
 }
 
-void Device::retire(std::byte* at, Granules::Run granules) {
-  keep_or_free({.at = at, .granules = granules});
+void Device::retire(std::byte* at, const Granules::Given& given) {
+  for (const Granules::Run& run : given.unused)
+    keep_or_free({.at = at, .granules = run, .give = given.number});
 }
 
 void Device::keep_or_free(Kept kept) {
@@ -114,7 +115,7 @@ void Device::keep_or_free(Kept kept) {
 
 void Device::free(const Kept& kept) {
   if (kept.granules.count > 0)
-    unback(kept.at, kept.granules);
+    unback(kept.at, kept.granules, kept.give);
   else
     give_back(kept.at, kept.bytes);
 }

@@ -162,10 +162,11 @@ class Device {
   // Takes addresses for Memory::back(). Default: as take(), and nothing is to be backed.
   virtual std::byte* take_sparse(std::size_t bytes) { return take(bytes, /*pinned=*/false); }
   virtual void back(std::byte* /*at*/, std::size_t /*offset*/, std::size_t /*count*/) {}
-  // Gives back the granules of a piece of take_sparse() that nobody uses; `at` may be gone. Any thread.
-  virtual void unback(std::byte* /*at*/, Granules::Run /*granules*/) {}
-  // Has unback() called: now, or after the last keeper of this moment.
-  void retire(std::byte* at, Granules::Run granules);
+  // Gives back those granules of a piece of take_sparse() that nobody has used since this give(); `at` may be
+  // gone. Any thread.
+  virtual void unback(std::byte* /*at*/, Granules::Run /*granules*/, std::uint64_t /*give*/) {}
+  // Has unback() called for what has no user any more: now, or after the last keeper of this moment.
+  void retire(std::byte* at, const Granules::Given& given);
   // True: the host's memory is this device's as well, and shared() memory is for other processes.
   virtual bool shares() const { return false; }
   // Takes memory that place_of() knows, if the device can. Default: as take().
@@ -187,6 +188,7 @@ class Device {
   struct Kept {
     std::byte* at = nullptr;
     Granules::Run granules{};   // of sparse memory; none: all of the piece
+    std::uint64_t give = 0;     // of these granules
     std::size_t bytes = 0;      // of the piece
     std::uint64_t keepers = 0;  // those below this number keep it
   };

@@ -189,11 +189,11 @@ void EmulatedDevice::back(std::byte* at, std::size_t offset, std::size_t count) 
   for (const Granules::Run& run : taken.reused) drop_pages(piece.real, run);
 }
 
-void EmulatedDevice::unback(std::byte* at, Granules::Run granules) {
+void EmulatedDevice::unback(std::byte* at, Granules::Run granules, std::uint64_t give) {
   const std::lock_guard lock(mutex_);
   const auto piece = pieces_.find(at);
   if (piece == pieces_.end() || !piece->second.sparse) return;
-  for (const Granules::Run& run : piece->second.sparse->take_unused(granules)) {
+  for (const Granules::Run& run : piece->second.sparse->take_unused(granules, give)) {
     drop_pages(piece->second.real, run);
     protect_pages(piece->second.real, run, /*there=*/false);
   }
@@ -253,7 +253,7 @@ void EmulatedDevice::release(std::byte* at, std::size_t offset, std::size_t coun
   for (const Granules::Run& run : given.shared)
     release_pages(real(at, 0), run.offset, run.count,
                   place_of(at) ? Pages::kShared : Pages::kPrivate);
-  for (const Granules::Run& run : given.unused) retire(at, run);
+  retire(at, given);
 }
 
 std::byte* EmulatedDevice::real(const void* address, std::size_t bytes) const {

@@ -10,6 +10,7 @@ Granules::Granules(std::size_t bytes, std::size_t grain) : grain_(grain) {
   STARLING_CHECK(grain > 0);
   users_.resize((bytes + grain - 1) / grain);
   mapped_.resize(users_.size());
+  given_.resize(users_.size());
 }
 
 // Of no bytes there is no granule.
@@ -39,9 +40,11 @@ Granules::Taken Granules::take(std::size_t offset, std::size_t count) {
 
 Granules::Given Granules::give(std::size_t offset, std::size_t count) {
   Given given;
+  given.number = ++gives_;
   for (std::size_t g = first(offset); g < end(offset, count); ++g) {
     STARLING_CHECK(users_[g] > 0);
     if (--users_[g] == 0) {
+      given_[g] = given.number;
       add(given.unused, g);
       continue;
     }
@@ -56,10 +59,10 @@ Granules::Given Granules::give(std::size_t offset, std::size_t count) {
   return given;
 }
 
-std::vector<Granules::Run> Granules::take_unused(Run run) {
+std::vector<Granules::Run> Granules::take_unused(Run run, std::uint64_t number) {
   std::vector<Run> unused;
   for (std::size_t g = first(run.offset); g < end(run.offset, run.count); ++g) {
-    if (users_[g] > 0 || !mapped_[g]) continue;
+    if (users_[g] > 0 || !mapped_[g] || given_[g] != number) continue;
     add(unused, g);
     mapped_[g] = false;
   }

@@ -20,8 +20,9 @@ class Granules {
     std::vector<Run> reused;  // others that had no user, and are mapped still
   };
   struct Given {
-    std::vector<Run> unused;  // whole granules that have no user any more
-    std::vector<Run> shared;  // the given bytes that lie in the others
+    std::vector<Run> unused;   // whole granules that have no user any more
+    std::vector<Run> shared;   // the given bytes that lie in the others
+    std::uint64_t number = 0;  // of this call
   };
 
   // `bytes` of addresses, which are rounded up to whole granules of `grain` bytes.
@@ -33,8 +34,9 @@ class Granules {
   Taken take(std::size_t offset, std::size_t count);
   // Removes one user of each, which take() has added for the same bytes.
   Given give(std::size_t offset, std::size_t count);
-  // Returns the granules of a run of whole ones that nobody uses and that are mapped: they are to be unmapped.
-  std::vector<Run> take_unused(Run run);
+  // Returns those of a run that give() with this number has left without a user, that nobody has used since and
+  // that are mapped: they are to be unmapped.
+  std::vector<Run> take_unused(Run run, std::uint64_t number);
   bool used(std::size_t offset, std::size_t count) const;  // all of these bytes
   std::vector<Run> mapped() const;
 
@@ -46,6 +48,8 @@ class Granules {
   std::size_t grain_ = 0;
   std::vector<std::uint32_t> users_;  // by granule
   std::vector<bool> mapped_;
+  std::vector<std::uint64_t> given_;  // number of the give() that took the last user
+  std::uint64_t gives_ = 0;
 };
 
 }  // namespace starling::kernels

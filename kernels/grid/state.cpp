@@ -75,7 +75,21 @@ void State::hold(SegmentId segment) {
   STARLING_CHECK(segment < layout_.segments());
   if (holds(segment)) return;
   const Span span = span_of(segment);
-  for (Array<float>* array : held_arrays()) array->back(span.first(), span.count());
+  // Where there is no room for all of them, none stays.
+  struct Backed {
+    ~Backed() {
+      for (Array<float>* array : arrays) array->release(span.first(), span.count());
+    }
+    const Span span;
+    std::vector<Array<float>*> arrays{};
+  } backed{span};
+  const std::vector<Array<float>*> arrays = held_arrays();
+  backed.arrays.reserve(arrays.size());
+  for (Array<float>* array : arrays) {
+    array->back(span.first(), span.count());
+    backed.arrays.push_back(array);
+  }
+  backed.arrays.clear();
   held_[segment] = 1;
 }
 

@@ -48,9 +48,9 @@ void Totals::hold(SegmentId segment) {
 }
 
 void Totals::drop(SegmentId segment) {
+  if (!held_[segment]) return;
   lanes_[segment] = {};
   added_here_[segment] = false;
-  if (!held_[segment] && !sums_.host()) return;
   sums_.release(layout_.first_element(segment), layout_.elements(segment));
   held_[segment] = false;
 }

@@ -43,6 +43,63 @@ TEST_CASE("a GPU without room for what is to be backed is told so, and nothing o
   CHECK(read == std::vector<float>(kElements / 2));
 }
 
+TEST_CASE("a state without room for all arrays of a segment holds nothing of it") {
+  Job job;
+  job.model = MlpSpec{{512, 512, 512}};
+  const Layout layout(make_model(job.model, "reference").value()->tensors());
+  const auto device = Gpu::open({}).value();
+  State state(layout, job, *device);
+  const std::size_t before = taken();
+  for (const std::size_t room : {0u, 1u << 16, 1u << 17}) {  // for none of three, one, and two
+    imitation::set_memory(before + room);
+    CHECK_THROWS_AS(state.hold(0), NoMemory);
+    CHECK_FALSE(state.holds(0));
+    CHECK(taken() == before);
+    imitation::set_memory(0);
+  }
+  state.hold(0);
+  state.drop(0);
+  CHECK(taken() == before);
+}
+
+// The driver's granules are larger than the imitation's, and what a worker holds lies in runs: of models with
+// thousands of millions of parameters, with a driver's 2 MiB.
+TEST_CASE("whole granules cost a large model less than half a byte a parameter") {
+  constexpr std::size_t kGrain = 2u << 20;
+  for (const std::uint32_t width : {2048u, 4096u}) {
+    std::vector<TensorSpec> tensors;
+    for (std::uint32_t layer = 0; layer < 32; ++layer)
+      for (const std::uint32_t rows : {3 * width, width, 4 * width, 4 * width})
+        tensors.push_back({"w" + std::to_string(tensors.size()), {rows, width}});
+    const Layout layout(tensors);
+    for (const std::uint32_t world : {4u, 8u, 16u, 32u})
+      for (const std::uint32_t replicas : {1u, 2u}) {
+        elastic::PlacementInput in;
+        in.segments = layout.segments();
+        in.bucket_segments = layout.bucket(0).count;
+        in.replicas = replicas;
+        in.members.resize(world);
+        const auto holders = elastic::target_holders(in);
+        std::size_t held = 0, mapped = 0;
+        for (Rank rank = 0; rank < world; ++rank) {
+          Granules granules(layout.bytes_of(What::kWeights), kGrain);
+          for (SegmentId s = 0; s < layout.segments(); ++s) {
+            if (std::ranges::find(holders[s], rank) == holders[s].end()) continue;
+            const std::size_t bytes = layout.bytes_of({s, 1}, What::kWeights);
+            granules.take(layout.first_element(s) * sizeof(float), bytes);
+            held += bytes;
+          }
+          for (const auto& run : granules.mapped()) mapped += run.count;
+        }
+        const double extra = 4.0 * static_cast<double>(mapped - held) / world /
+                             static_cast<double>(layout.elements());
+        INFO(extra << " bytes a parameter, of " << world << " workers, " << replicas
+                   << " replicas, width " << width);
+        CHECK(extra < 0.5);
+      }
+  }
+}
+
 // 4 bytes a parameter of working parameters, 2 of those rounded, 4 of sums, and of a part h of them weights, two
 // moments and totals.
 TEST_CASE(

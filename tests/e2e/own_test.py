@@ -75,7 +75,7 @@ def its_help_and_its_sizes_are_its_own(place):
         text = said(word, "--help")
         require(f"  flawed {word} " in text and "  starling " not in text, text)
     text = said("check", job(place, NONE))
-    sizes = re.findall(r"needs at least (\d+) KiB, each of four (\d+) KiB", text)
+    sizes = re.findall(r"needs at least (\d+) KiB, each of 4 (\d+) KiB", text)
     require(sizes and min(map(int, sizes[0])) > 0 and " 0 MiB" not in text, text)
 
 

@@ -76,8 +76,8 @@ TEST_CASE("placement: with twice as many members half of the copies move, which 
 
 // A bucket has fewer segments than a large group has members where a model is large: its segments are.
 TEST_CASE("placement: everybody owns an even part, whatever a bucket has") {
-  for (const std::uint32_t bucket : {1u, 2u, 3u, 4u, 5u, 9u, 26u, 480u})
-    for (std::uint32_t n = 1; n <= 12; ++n) {
+  for (const std::uint32_t bucket : {1u, 2u, 3u, 4u, 5u, 8u, 9u, 13u, 21u, 26u, 480u})
+    for (std::uint32_t n = 1; n <= 40; ++n) {
       CAPTURE(bucket);
       CAPTURE(n);
       PlacementInput in;

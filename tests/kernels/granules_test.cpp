@@ -25,8 +25,8 @@ TEST_CASE("granules: the first user maps, the last one unmaps, what lies between
   CHECK(given.shared == Runs{{200, 50}});
   CHECK_FALSE(granules.used(0, 1));
   CHECK(granules.mapped() == Runs{{0, 400}});
-  CHECK(granules.take_unused({0, 200}) == Runs{{0, 200}});
-  CHECK(granules.take_unused({0, 400}).empty());
+  CHECK(granules.take_unused({0, 200}, given.number) == Runs{{0, 200}});
+  CHECK(granules.take_unused({0, 400}, given.number).empty());
   CHECK(granules.mapped() == Runs{{200, 200}});
 }
 
@@ -36,8 +36,12 @@ TEST_CASE("granules: what is used again before it is unmapped stays mapped") {
   granules.take(0, 300);
   const auto given = granules.give(0, 300);
   CHECK(granules.take(100, 1).reused == Runs{{100, 100}});
-  CHECK(granules.take_unused(given.unused.front()) == Runs{{0, 100}, {200, 100}});
+  CHECK(granules.take_unused(given.unused.front(), given.number) == Runs{{0, 100}, {200, 100}});
   CHECK(granules.mapped() == Runs{{100, 100}});
+  // Who kept memory when it was given for the first time says nothing of the second time.
+  const auto again = granules.give(100, 1);
+  CHECK(granules.take_unused(given.unused.front(), given.number).empty());
+  CHECK(granules.take_unused({100, 100}, again.number) == Runs{{100, 100}});
   CHECK(granules.take(5, 0).fresh.empty());
   CHECK(granules.give(1100, 0).unused.empty());
 }
@@ -51,7 +55,8 @@ TEST_CASE("granules: bytes are there as long as one of their ranges is taken") {
   for (int i = 0; i < 2000; ++i) {
     const std::size_t offset = random() % kBytes, count = 1 + random() % 200;
     if (const auto there = taken.find(offset); there != taken.end()) {
-      granules.give(there->first, there->second);
+      const auto given = granules.give(there->first, there->second);
+      for (const Granules::Run& run : given.unused) granules.take_unused(run, given.number);
       for (std::size_t b = 0; b < there->second; ++b) --users[there->first + b];
       taken.erase(there);
     } else if (offset + count <= kBytes) {
@@ -59,7 +64,6 @@ TEST_CASE("granules: bytes are there as long as one of their ranges is taken") {
       for (std::size_t b = 0; b < count; ++b) ++users[offset + b];
       taken[offset] = count;
     }
-    for (const Granules::Run& run : granules.mapped()) granules.take_unused(run);
     std::size_t wanted = 0;
     for (std::size_t g = 0; g < granules.bytes(); g += kGrain) {
       bool used = false;

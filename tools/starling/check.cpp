@@ -81,18 +81,22 @@ std::string memory_of_pass(const Job& job, const kernels::Model& model) {
   }
 }
 
-void say_memory(const Job& job, const Layout& layout, const kernels::Model& model) {
-  const MemoryNeed alone = memory_of_worker(job, layout, 1, 1);
-  const MemoryNeed of_four = memory_of_worker(job, layout, 4, 1);
+void say_memory(const Job& job, const Layout& layout, const kernels::Model& model,
+                std::uint32_t workers, std::uint32_t threads) {
+  const MemoryNeed alone = memory_of_worker(job, layout, 1, threads);
+  const MemoryNeed each = memory_of_worker(job, layout, workers, threads);
   const std::string pass = memory_of_pass(job, model);
   if (job.isa == "cuda")
-    std::printf("memory of the GPU: a worker alone needs at least %s, each of four %s, and %s\n",
-                memory_text(alone.gpu).c_str(), memory_text(of_four.gpu).c_str(), pass.c_str());
+    std::printf("memory of the GPU: a worker alone needs at least %s, each of %u %s, and %s\n",
+                memory_text(alone.gpu).c_str(), workers, memory_text(each.gpu).c_str(),
+                pass.c_str());
   const std::uint64_t there = memory_here();
-  std::printf("memory: a worker alone needs at least %s, each of four %s%s%s%s\n",
-              memory_text(alone.host).c_str(), memory_text(of_four.host).c_str(),
+  std::printf("memory: a worker alone needs at least %s, each of %u %s%s%s%s\n",
+              memory_text(alone.host).c_str(), workers, memory_text(each.host).c_str(),
               job.isa == "cuda" ? ", pinned" : (", and " + pass).c_str(), there ? "; here is " : "",
               there ? memory_text(there).c_str() : "");
+  if (there != 0 && each.host > there)
+    std::printf("warning: this machine has not enough memory for one of %u workers\n", workers);
 }
 
 // Says what adapters are of, whose weights are those of the job.
@@ -119,23 +123,22 @@ Result<> say_adapters(const Job& job, kernels::Model& model, std::uint64_t param
   return ok();
 }
 
-// What each of four workers sends in a step, in bytes of about so many: contributions to three parts in four of its sums,
-// totals to two replicas, parameters to the one worker that has no copy (docs/slow-links.md).
-double bytes_of_step(const Job& job, double parameters) {
-  constexpr double kWorkers = 4;
-  const double replicas = std::min<double>(job.replicas, kWorkers - 1);
+// What each of these workers sends in a step, in bytes of about so many. Of four: contributions to three parts in
+// four of its sums, totals to two replicas, parameters to the one worker that has no copy (docs/slow-links.md).
+double bytes_of_step(const Job& job, double parameters, double workers) {
+  const double replicas = std::min<double>(job.replicas, workers - 1);
   const double bits = job.numbers.grid_bits;  // of sums; these of one worker's share and of all
   const auto of_sum = [&](double count) {
     return bits == 0 ? 4.0 : std::min(4.0, (bits + std::log2(std::max(count, 1.0))) / 8);
   };
-  const double contribution = of_sum(job.micro_batches / kWorkers),
+  const double contribution = of_sum(job.micro_batches / workers),
                total = of_sum(job.micro_batches);
   const double parameter = job.precision == Precision::kFp32 ? 4 : 2;
-  return parameters * (contribution * (kWorkers - 1) / kWorkers + total * replicas / kWorkers +
-                       parameter * (kWorkers - 1 - replicas) / kWorkers);
+  return parameters * (contribution * (workers - 1) / workers + total * replicas / workers +
+                       parameter * (workers - 1 - replicas) / workers);
 }
 
-void say_slow_links(const Job& job, std::uint64_t parameters) {
+void say_slow_links(const Job& job, std::uint64_t parameters, std::uint32_t workers) {
   if (job.local.on())
     std::printf(
         "local steps: a micro-batch is %u of %u sequences; schedules of [local] have %llu steps\n",
@@ -143,13 +146,14 @@ void say_slow_links(const Job& job, std::uint64_t parameters) {
         static_cast<unsigned long long>(job.local.optimizer.schedule_steps
                                             ? job.local.optimizer.schedule_steps
                                             : local_steps(job)));
-  const double bytes = bytes_of_step(job, static_cast<double>(parameters));
+  const double bytes = bytes_of_step(job, static_cast<double>(parameters), workers);
   const std::string local =
       job.local.on() ? ", " + memory_text(static_cast<std::uint64_t>(bytes / job.local.steps)) +
                            " a local step"
                      : "";
-  std::printf("bytes: of four workers each sends some %s a step, %.2g s at 100 Mb/s%s\n",
-              memory_text(static_cast<std::uint64_t>(bytes)).c_str(), bytes * 8 / 100e6,
+  const double seconds = bytes * 8 / 100e6;
+  std::printf("bytes: of %u workers each sends some %s a step, %.*f s at 100 Mb/s%s\n", workers,
+              memory_text(static_cast<std::uint64_t>(bytes)).c_str(), seconds < 10 ? 2 : 0, seconds,
               local.c_str());
 }
 
@@ -186,7 +190,7 @@ int check_adapter(const std::string& folder) {
   return 0;
 }
 
-int check_job(const std::string& file) {
+int check_job(const std::string& file, std::uint32_t workers, std::uint32_t threads) {
   const auto job = load_job(file);
   if (!job) return fail(job.error());
   if (const auto here = check_names(job.value(), file); !here) return fail(here.error());
@@ -210,7 +214,7 @@ int check_job(const std::string& file) {
       job.value().isa == "cuda" ? "cuda" : model.value()->isa().c_str());
   if (auto said = say_adapters(job.value(), *model.value(), parameters); !said)
     return fail(said.error());
-  say_slow_links(job.value(), parameters);
+  say_slow_links(job.value(), parameters, workers);
   if (const auto lanes = data.value()->lanes())
     std::printf(
         "lanes: %u, of samples in chunks of %u; a worker keeps up to %s of data for each that it "
@@ -231,7 +235,7 @@ int check_job(const std::string& file) {
   }
   const Layout layout(model.value()->tensors());
   if (const auto fit = check_tensors(job.value(), layout, file); !fit) return fail(fit.error());
-  say_memory(job.value(), layout, *model.value());
+  say_memory(job.value(), layout, *model.value(), workers, threads);
   if (!job.value().checkpoint.on()) return 0;
   const std::string& dir = job.value().checkpoint.dir;
   const auto newest = newest_of(job.value());
@@ -251,9 +255,16 @@ int check(const CheckCommand& given) {
     if (std::error_code ignored; std::filesystem::is_regular_file(model, ignored))
       command.file = model;
   }
+  const bool numbers = command.workers || command.threads;
+  const auto refuse = [&] {
+    return fail(Error(Code::kBadInput, "--workers and --threads are for job files; " + given.file));
+  };
   if (const std::string shards = shards_at(given.file); !shards.empty())
-    return check_shards(shards);
+    return numbers ? refuse() : check_shards(shards);
   const bool trained = is_trained_model(command.file);
+  if (numbers && (trained || is_adapter(given.file) || ends_with(command.file, ".safetensors") ||
+                  s3::is_place(command.file) || std::filesystem::is_directory(command.file)))
+    return refuse();
   if (!trained && is_adapter(given.file)) return check_adapter(given.file);
   if (!trained && ends_with(command.file, ".safetensors")) return check_reference(command);
   if (command.isa != "auto" || command.precision != Precision::kFp32)
@@ -269,8 +280,8 @@ int check(const CheckCommand& given) {
   std::ifstream file(command.file);
   std::string first;
   if (std::getline(file, first) && first.rfind("starling-keys", 0) == 0)
-    return check_keys(command.file);
-  return check_job(command.file);
+    return numbers ? refuse() : check_keys(command.file);
+  return check_job(command.file, command.workers.value_or(4), command.threads.value_or(1));
 }
 
 }  // namespace starling::tools

@@ -302,12 +302,14 @@ int check_checkpoints(const std::string& dir) {
   if (const auto owner = read_checkpoint_owner(*storage); !owner)
     code = fail(1, "whose checkpoints they are is not known, no run takes the folder: " +
                        owner.error().text());
+  std::size_t removed = 0;
   for (const Version version : versions.value()) {
     const std::string which = "checkpoint of step " + std::to_string(version);
     const auto manifest = read_manifest(*storage, version);
     const auto whole = manifest ? read_shards(*storage, manifest.value()) : Result<>(ok());
     if ((!manifest || !whole) && is_removed(*storage, version)) {
-      std::printf("%s: removed while it was read, as a run does with older ones\n", which.c_str());
+      std::printf("%s: removed while it was read\n", which.c_str());
+      ++removed;
       continue;
     }
     if (!manifest) {
@@ -327,6 +329,8 @@ int check_checkpoints(const std::string& dir) {
                 manifest.value().shards.size(), manifest.value().segments,
                 to_string(checkpoint.digest).c_str(), doubt.c_str());
   }
+  if (removed == versions.value().size())
+    return fail(1, "each checkpoint was removed while it was read: look again; " + dir);
   return code;
 }
 

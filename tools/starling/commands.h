@@ -118,6 +118,7 @@ struct CheckCommand {
   std::string file;
   std::string isa = "auto";
   Precision precision = Precision::kFp32;
+  std::optional<std::uint32_t> workers, threads;  // of a job; none: four, and one
 };
 int check(const CheckCommand& command);
 

@@ -62,6 +62,11 @@ void add_check(CLI::App& app, CheckCommand& check) {
   sub->add_option("--isa", check.isa, "instruction set to compute with")
       ->check(CLI::IsMember({"auto", "reference", "avx2", "avx512", "cuda"}))
       ->capture_default_str();
+  sub->add_option("--workers", check.workers,
+                  "how many workers that hold state a job is to have: memory and bytes of each (4)")
+      ->check(CLI::Range(1, 4096));
+  sub->add_option("--threads", check.threads, "compute threads of each (1)")
+      ->check(CLI::Range(1, 256));
   auto* bf16 = sub->add_flag_callback(
       "--bf16", [&check] { check.precision = starling::Precision::kBf16; },
       "a GPU computes the first gradient of a reference file in bf16");

@@ -7,8 +7,11 @@
 #include <fstream>
 #include <limits>
 #include <sstream>
+#include <vector>
 
 #include "core/job/models/table.h"
+#include "elastic/membership/placement.h"
+#include "kernels/device/granules.h"
 #include "kernels/models/local_maker.h"
 #include "kernels/optim/optimizer.h"
 
@@ -62,32 +65,59 @@ std::uint64_t limit_of_group() {
   return least;
 }
 
+// Returns the bytes of a GPU behind an array of four bytes an element that has what a worker holds, of that of
+// `workers` which takes most: whole granules of the driver's (decision 079).
+std::uint64_t held_on_gpu(const Job& job, const Layout& layout, std::uint32_t workers) {
+  constexpr std::size_t kGrain = 2u << 20;
+  elastic::PlacementInput in;
+  in.segments = layout.segments();
+  in.bucket_segments = layout.bucket(0).count;
+  in.replicas = job.replicas;
+  in.members.resize(workers);
+  std::vector<kernels::Granules> of(workers,
+                                    kernels::Granules(layout.bytes_of(What::kWeights), kGrain));
+  const auto holders = elastic::target_holders(in);
+  for (SegmentId s = 0; s < layout.segments(); ++s)
+    for (const Rank rank : holders[s])
+      of[rank].take(layout.first_element(s) * sizeof(float),
+                    layout.bytes_of({s, 1}, What::kWeights));
+  std::uint64_t most = 0;
+  for (const kernels::Granules& granules : of) {
+    std::uint64_t bytes = 0;
+    for (const auto& run : granules.mapped()) bytes += run.count;
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 }  // namespace
 
 MemoryNeed memory_of_worker(const Job& job, const Layout& layout, std::uint32_t workers,
                             std::uint32_t threads) {
   const auto bytes = [&](What what) { return layout.bytes_of(what); };
-  const std::uint64_t copies = std::min<std::uint64_t>(job.replicas + 1, workers);
-  const std::uint64_t moments = kernels::moments(job.optimizer) * bytes(What::kMoment);
-  const bool offloaded = job.offload == Offload::kMoments;
-  const std::uint64_t held = (bytes(What::kWeights) + bytes(What::kSums) +
-                              (offloaded && job.isa == "cuda" ? 0 : moments)) /
-                             workers * copies;
+  const std::uint64_t moments = kernels::moments(job.optimizer);
   const std::uint64_t gradient =
       layout.largest_part() / kBlock * Layout::block_bytes(What::kGradient);
   const std::uint64_t local = job.local.on() ? kernels::LocalMaker::bytes(job, layout) : 0;
   // These are the working parameters, the sums, and each thread's gradient of a part and its local steps.
-  const std::uint64_t there =
-      bytes(What::kParameters) + bytes(What::kSums) + threads * (gradient + local) + held;
-  if (job.isa != "cuda") return {.host = there};
+  const std::uint64_t whole =
+      bytes(What::kParameters) + bytes(What::kSums) + threads * (gradient + local);
+  if (job.isa != "cuda") {
+    const std::uint64_t copies = std::min<std::uint64_t>(job.replicas + 1, workers);
+    const std::uint64_t state =
+        bytes(What::kWeights) + bytes(What::kSums) + moments * bytes(What::kMoment);
+    return {.host = whole + state / workers * copies};
+  }
   // A thread of a built-in model makes one part's gradient while another's is read, and rounds parameters to halves.
   const bool built_in = kind_of(job.model).computed_by_kernels;
   const std::uint64_t halves =
       job.precision == Precision::kFp32 ? 0 : layout.elements() * sizeof(std::uint16_t);
   const std::uint64_t thread = built_in ? gradient + halves : 0;
+  const bool offloaded = job.offload == Offload::kMoments;
+  const std::uint64_t arrays = 2 + (offloaded ? 0 : moments);  // weights, totals, moments
   // Sums leave and arrive through pinned memory, which has room for all of them, as for moments.
-  return {.host = 2 * bytes(What::kSums) + (offloaded ? moments : 0),
-          .gpu = there + threads * thread};
+  return {.host = 2 * bytes(What::kSums) + (offloaded ? moments * bytes(What::kMoment) : 0),
+          .gpu = whole + threads * thread + arrays * held_on_gpu(job, layout, workers)};
 }
 
 std::uint64_t memory_here() {

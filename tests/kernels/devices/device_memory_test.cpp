@@ -139,6 +139,19 @@ TEST_CASE("sparse memory costs what is backed, until the last keeper of its rele
   queue->zero(array.data() + 3072, 4096);
 }
 
+TEST_CASE("sparse memory that is released twice waits for those who keep memory the second time") {
+  EmulatedDevice device;
+  auto array = Array<int>::sparse(device, kSize);
+  array.back(0, 1024);
+  auto first = device.keep_memory();
+  array.release(0, 1024);
+  array.back(0, 1024);
+  const auto second = device.keep_memory();
+  array.release(0, 1024);
+  first.reset();
+  CHECK(device.backed() == 4096);
+}
+
 // For kernels of a library that may never end: a GPU would make whoever gives memory back wait for them.
 TEST_CASE("memory that is given back while somebody keeps memory goes with the last who does") {
   EmulatedDevice device;
