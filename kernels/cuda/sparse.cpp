@@ -29,7 +29,9 @@ std::unique_ptr<Sparse> Sparse::reserve(int device, std::size_t bytes) {
   const VirtualMemory* const driver = virtual_memory();
   if (driver == nullptr) return nullptr;
   const auto grain = driver->grain(properties_of(device));
-  if (!grain || !gives_granules(*driver, properties_of(device), *grain)) return nullptr;
+  if (!grain) return nullptr;
+  static const bool gives = gives_granules(*driver, properties_of(device), *grain);
+  if (!gives) return nullptr;
   const std::size_t whole = Granules(bytes, *grain).bytes();
   CUdeviceptr at = 0;
   if (driver->reserve(&at, whole, 0, 0, 0) != CUDA_SUCCESS) return nullptr;

@@ -19,7 +19,8 @@ const void* address(CUdeviceptr at) {
   return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(at));
 }
 
-// STARLING_IMITATION_DRIVER = NAME:N: the N-th call of this function by this process is refused.
+// STARLING_IMITATION_DRIVER = NAME:N: the N-th call of this function by this process is refused; "granule": of
+// cuMemCreate for memory that is not exported.
 bool refused(const std::string& name) {
   static const char* const text = std::getenv("STARLING_IMITATION_DRIVER");
   static const std::string order = text == nullptr ? "" : text;
@@ -29,7 +30,9 @@ bool refused(const std::string& name) {
 
 CUresult create(CUmemGenericAllocationHandle* piece, std::size_t bytes,
                 const CUmemAllocationProp* properties, unsigned long long flags) {
-  if (refused("cuMemCreate") || !imitation::has_room(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const bool exports = properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
+  if (refused(exports ? "cuMemCreate" : "granule") || !imitation::has_room(bytes))
+    return CUDA_ERROR_OUT_OF_MEMORY;
   return cuMemCreate(piece, bytes, properties, flags);
 }
 
