@@ -63,9 +63,11 @@ def wait_until(condition, what, seconds=PATIENCE, of=None):
 
 
 def alive(pid):
+    """A process whose first thread has ended has its files and locks until the last one has."""
     try:
         with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+            state = file.read().rsplit(")", 1)[1].split()[0]
+        return state != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
     except OSError:
         return False
 

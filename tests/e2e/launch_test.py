@@ -201,10 +201,12 @@ def systemds_units_lead_to_the_model_and_begin_again_as_they_say(place):
             return condition()
         wait_until(tended, what)
 
-    wait(lambda: len(job.workers("joined")) == 3, "three workers")
+    # On a busy machine one may be left out and come back by itself.
+    wait(lambda: len({worker["name"] for worker in job.workers("joined")}) == 3, "three workers")
     wait(lambda: len(job.events("step")) > 10, "steps")
+    before = len(job.workers("joined"))
     workers[0].kill()
-    wait(lambda: len(job.workers("joined")) == 4, "worker 0, which was killed, is back")
+    wait(lambda: "worker-0" in [worker["name"] for worker in job.workers("joined")[before:]], "worker 0, which was killed, is back")
     coordinator.kill()
     wait(lambda: coordinator.starts == 2, "the coordinator is started again")
     workers[1].process.send_signal(signal.SIGTERM)
