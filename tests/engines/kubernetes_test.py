@@ -1,6 +1,7 @@
 """docs/kubernetes.md, followed as far as that goes without an API server: the manifests are read by Kubernetes' own schemas,
 every reference in them leads somewhere, and the commands of the pods run as a kubelet would run them."""
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -90,6 +91,21 @@ def the_pages_manifests_are_whole(place):
         require(spaces == ({"lab"} if "lab" in options else {None}), spaces)
 
 
+def the_same_workers_lie_in_objects_of_others(place):
+    plain = objects_of(os.path.join(Page(place).home, "kubernetes"))["Job", "small-worker"]["spec"]
+    for options, kind, container in (("--workers-as jobset", "JobSet", "worker"), ("--workers-as trainjob --queue spot", "TrainJob", "node"),
+                                     ("--queue spot", "Job", "worker")):
+        objects = objects_of(os.path.join(Page(place, lambda commands, options=options: f"{commands} {options}").home, "kubernetes"))
+        workers = objects[kind, "small-worker"]
+        require((kind == "Job") == (("Job", "small-worker") in objects), list(objects))
+        queue = workers["metadata"]["labels"].get("kueue.x-k8s.io/queue-name")
+        require(queue == ("spot" if "spot" in options else None), workers["metadata"])
+        job = objects["Job", "small-worker" if kind == "Job" else "small-worker-node-0"]["spec"]
+        said = json.dumps(job).replace(f'"containerName": "{container}"', '"containerName": "worker"').replace(
+            f'"name": "{container}"', '"name": "worker"')
+        require(json.loads(said) == plain, f"{options}: {job}, is {plain} alone")
+
+
 def what_kubernetes_takes_changes_no_bit(place):
     volume = place.path("volume")
     os.mkdir(volume)
@@ -132,4 +148,4 @@ def what_kubernetes_takes_changes_no_bit(place):
     compare_models_with_an_undisturbed_run(place, job, volume)
 
 
-main(the_pages_manifests_are_whole, what_kubernetes_takes_changes_no_bit)
+main(the_pages_manifests_are_whole, the_same_workers_lie_in_objects_of_others, what_kubernetes_takes_changes_no_bit)

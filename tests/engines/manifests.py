@@ -9,9 +9,13 @@ import sys
 
 import kubernetes_validate
 import yaml
+from kubeflow_trainer_api import models
 
 FOLDER = sys.argv[1]
 PODS = {"StatefulSet", "Job"}
+# Objects that Kubernetes does not know by itself: Kubeflow's own models read them.
+MODELS = {"JobSet": models.JobsetV1alpha2JobSet, "TrainJob": models.TrainerV1alpha1TrainJob,
+          "TrainingRuntime": models.TrainerV1alpha1TrainingRuntime}
 
 
 def read(name):
@@ -53,6 +57,30 @@ def content(one):
     """kustomize breaks lines of base64."""
     data = one.get("data", {})
     return one.get("spec"), {key: "".join(text.split()) for key, text in data.items()} if one["kind"] == "Secret" else data
+
+
+def read_by_kubeflow(one):
+    """A model drops what it does not know, so what it gives back has to be what it was given."""
+    given = models_text(MODELS[one["kind"]].from_dict(one))
+    if given != one:
+        sys.exit(f"Kubeflow reads {one['kind']} otherwise: {json.dumps(given)}, is {json.dumps(one)}")
+
+
+def models_text(model):
+    return json.loads(json.dumps(model.to_dict()))
+
+
+def jobs_in(one):
+    """The Jobs that a controller makes of an object."""
+    if one["kind"] == "TrainJob":
+        runtime = of("TrainingRuntime").get(one["spec"]["runtimeRef"]["name"])
+        if runtime is None or one["spec"]["runtimeRef"]["kind"] != "TrainingRuntime":
+            sys.exit(f"no runtime of {one['metadata']['name']}")
+        one = {"metadata": one["metadata"], **{"spec": runtime["spec"]["template"]["spec"]}}
+    elif one["kind"] != "JobSet":
+        return []
+    return [{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"{one['metadata']['name']}-{job['name']}-{n}"},
+             "spec": job["template"]["spec"]} for job in one["spec"]["replicatedJobs"] for n in range(job["replicas"])]
 
 
 OBJECTS = built()
@@ -117,7 +145,13 @@ def loose_ends():
     yield from wanted - keys
 
 
+for one in OBJECTS[:]:
+    if one["kind"] in MODELS:
+        read_by_kubeflow(one)
+        OBJECTS += jobs_in(one)
 for one in OBJECTS:
+    if one["kind"] in MODELS:
+        continue
     kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
 for wrong in loose_ends():
     sys.exit(f"leads nowhere: {wrong}")

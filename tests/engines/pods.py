@@ -25,8 +25,8 @@ def programs(place):
 
 def objects_of(folder):
     """What `kubectl apply -k` would send, checked."""
-    if not os.path.exists(PYTHON) or subprocess.run([PYTHON, "-c", "import kubernetes_validate"], capture_output=True).returncode:
-        raise Skipped(f"needs kubernetes-validate, in {PYTHON} or STARLING_ENGINES_PYTHON")
+    if not os.path.exists(PYTHON) or subprocess.run([PYTHON, "-c", "import kubernetes_validate, kubeflow_trainer_api"], capture_output=True).returncode:
+        raise Skipped(f"needs kubernetes-validate and kubeflow-trainer-api, in {PYTHON} or STARLING_ENGINES_PYTHON")
     read = subprocess.run([PYTHON, os.path.join(HERE, "manifests.py"), folder], capture_output=True, text=True, timeout=120)
     require(read.returncode == 0, read.stderr[-1500:])
     return {(one["kind"], one["metadata"]["name"]): one for one in json.loads(read.stdout)}

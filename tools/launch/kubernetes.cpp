@@ -1,10 +1,12 @@
 // A job on Kubernetes: a folder for `kubectl apply -k`, with a StatefulSet of coordinators and an
-// indexed Job of workers, whose index is the number of a worker's token (decision 065).
+// indexed Job of workers, whose index is the number of a worker's token (decision 065). The Job may lie in an object of
+// others (kubernetes_workers.h).
 //
 // Names of users are checked here: what is put into a manifest needs nothing of YAML but quotes around
 // it where it could be a number, and nothing of a shell nor of Kubernetes' own $(NAME) in a command.
 
 #include "core/base/s3_place.h"
+#include "tools/launch/kubernetes_workers.h"
 #include "tools/launch/plan.h"
 #include "tools/launch/text.h"
 
@@ -192,96 +194,6 @@ spec:
       app.kubernetes.io/component: coordinator
 )";
 
-constexpr const char* kKubernetesWorkers =
-    R"(# The workers. Training begins when {{min_workers}} of them are there; each further one joins when there is room for it.
-apiVersion: batch/v1
-kind: Job
-metadata:
-  name: {{name}}-worker
-  labels: &labels
-    app.kubernetes.io/name: starling
-    app.kubernetes.io/instance: "{{name}}"
-    app.kubernetes.io/component: worker
-spec:
-  # The index of a pod is the number of its token. Both numbers may be changed together while the job runs.
-  completionMode: Indexed
-  completions: {{workers}}
-  parallelism: {{workers}}
-  # The training is done when a worker has the model; who still waits for a node is not needed any more.
-  successPolicy:
-    rules:
-      - succeededCount: 1
-  backoffLimitPerIndex: 100
-  podReplacementPolicy: Failed
-  podFailurePolicy:
-    rules:
-      # A worker that has left as it was told to, or whose node was taken, begins again.
-      - action: Ignore
-        onExitCodes:
-          containerName: worker
-          operator: In
-          values:
-            - 143
-      - action: Ignore
-        onPodConditions:
-          - type: DisruptionTarget
-            status: "True"
-      # Wrong input, and ends of the job, are the same the next time.
-      - action: FailIndex
-        onExitCodes:
-          containerName: worker
-          operator: In
-          values:
-            - 1
-            - 2
-            - 4
-            - 6
-  template:
-    metadata:
-      labels: *labels
-    spec:
-      restartPolicy: Never
-      # {{notice}} seconds for a worker to leave after SIGTERM, and some to end.
-      terminationGracePeriodSeconds: {{grace}}
-{{pod}}      containers:
-        - name: worker
-{{container}}{{store}}          env:
-            - name: WORKER
-              valueFrom:
-                fieldRef:
-                  fieldPath: metadata.annotations['batch.kubernetes.io/job-completion-index']
-          command:
-            - sh
-            - -c
-            - |
-              mkdir -p {{folder}}/{{name}}/worker-$WORKER && cd {{folder}}/{{name}}/worker-$WORKER || exit
-              exec {{program}} worker --join /starling/token --threads {{threads}} --notice {{notice}} \
-                --wait {{wait}}
-          resources:
-            requests:
-              cpu: {{threads}}
-              memory: 1Gi
-{{gpu}}          volumeMounts:
-            # Its own token, of all that the Secret has.
-            - name: tokens
-              mountPath: /starling/token
-              subPathExpr: worker-$(WORKER).token
-            - name: tmp
-              mountPath: /tmp
-            - name: volume
-              mountPath: {{folder}}
-      volumes:
-        - name: tokens
-          secret:
-            secretName: {{name}}-worker-tokens
-            defaultMode: 0440
-        - name: tmp
-          emptyDir: {}
-        - name: volume
-          persistentVolumeClaim:
-            claimName: "{{claim}}"
-{{worker_budget}})";
-
 // One worker alone may move: it writes a checkpoint.
 constexpr const char* kWorkerBudget = R"(---
 # Where nodes are drained one after the other, a worker stays that has the state.
@@ -346,6 +258,12 @@ spec:
               app.kubernetes.io/component: worker
 )";
 
+// The number of a JobSet's pods cannot be changed.
+constexpr const char* kReadmeMore =
+    R"(- More workers: `kubectl{{in}} patch job {{name}}-worker -p '{"spec":{"completions":{{more}},"parallelism":{{more}}}}'`; there are
+  tokens for {{keys}}.
+)";
+
 constexpr const char* kKubernetesReadme = R"(# The job {{name}} on Kubernetes
 
 Written by `starling launch kubernetes`. All commands are typed in this folder. The image `{{image}}` has the program, and the
@@ -357,7 +275,7 @@ to it. What lay below the job file's folder has to lie below `{{folder}}` there:
 Training begins when {{min_workers}} of the {{workers}} workers are there.
 
     kubectl{{in}} logs -f {{name}}-coordinator-0
-    kubectl{{in}} wait --for=condition=complete --timeout=-1s job/{{name}}-worker
+    kubectl{{in}} wait --for=condition={{condition}} --timeout=-1s {{object}}
 
 Each worker that was there at the end has written the model: `{{folder}}/{{name}}/worker-0/model.safetensors` and so on. Then:
 
@@ -367,12 +285,10 @@ Each worker that was there at the end has written the model: `{{folder}}/{{name}
 To end the job before, let the workers go first. With a `[checkpoint]` section in `job.toml` they write a last one, which takes a
 coordinator, and with that section the job goes on from there when it is applied again:
 
-    kubectl{{in}} delete job/{{name}}-worker --cascade=foreground
+    kubectl{{in}} delete {{object}} --cascade=foreground
     kubectl delete -k . --ignore-not-found
 
-- More workers: `kubectl{{in}} patch job {{name}}-worker -p '{"spec":{"completions":{{more}},"parallelism":{{more}}}}'`; there are
-  tokens for {{keys}}.
-- After the end the coordinators are started again and again, which harms nothing, until they are deleted.
+{{readme_more}}- After the end the coordinators are started again and again, which harms nothing, until they are deleted.
 - `resources` are what is asked for, not limits; what a job needs, `starling check` says of its file.
 - The files in `keys` let in whoever has them, and are in two Secrets.
 {{readme_store}})";
@@ -407,6 +323,9 @@ Result<> check_kubernetes(const LaunchPlan& plan) {
   STARLING_TRY(check_dns_name("the claim of --volume", plan.claim));
   if (!plan.name_space.empty()) {
     STARLING_TRY(check_dns_name("--namespace", plan.name_space));
+  }
+  if (!plan.queue.empty()) {
+    STARLING_TRY(check_dns_name("--queue", plan.queue));
   }
   STARLING_TRY(check_path("the folder of --volume", plan.folder));
   STARLING_TRY(
@@ -454,6 +373,11 @@ Result<Launch> kubernetes_files(const LaunchPlan& plan) {
   const std::string in = plan.name_space.empty() ? "" : " -n " + plan.name_space;
   const std::string store = store_text(plan);
   const Fields of_store{{"name", plan.name}, {"in", in}, {"store", store}};
+  const WorkersObject object = workers_object(plan);
+  const Fields of_more{{"in", in},
+                       {"name", plan.name},
+                       {"more", std::to_string(plan.workers + 2)},
+                       {"keys", std::to_string(plan.tokens)}};
   const Fields fields{
       {"name", plan.name},
       {"store", store.empty() ? "" : fill(kKubernetesStore, of_store)},
@@ -469,7 +393,9 @@ Result<Launch> kubernetes_files(const LaunchPlan& plan) {
       {"begin", begin_lines("log", plan.job, "\n              ")},
       {"wait", std::to_string(wait_s(plan.job))},
       {"workers", std::to_string(plan.workers)},
-      {"more", std::to_string(plan.workers + 2)},
+      {"object", object.name},
+      {"condition", object.condition},
+      {"readme_more", plan.workers_as == WorkersAs::kJob ? fill(kReadmeMore, of_more) : ""},
       {"min_workers", std::to_string(plan.min_workers)},
       {"keys", std::to_string(plan.tokens)},
       {"threads", std::to_string(plan.threads ? plan.threads : 1)},
@@ -482,15 +408,16 @@ Result<Launch> kubernetes_files(const LaunchPlan& plan) {
       {"container", fill(kContainer, {{"image", plan.image}})},
       {"spread", coordinators > 1 ? kSpread : ""},
       {"budget", coordinators > 1 ? fill(kBudget, {{"name", plan.name}}) : ""},
-      {"worker_budget", plan.workers > 1 ? fill(kWorkerBudget, {{"name", plan.name}}) : ""},
       {"start", code_block(launch.start)},
   };
   for (const auto& [path, text] : {std::pair{"kustomization.yaml", kKustomization},
                                    {"coordinators.yaml", kCoordinators},
-                                   {"workers.yaml", kKubernetesWorkers},
                                    {"network.yaml", kNetwork},
                                    {"README.md", kKubernetesReadme}})
     launch.files.push_back({path, fill(text, fields)});
+  launch.files.push_back(
+      {"workers.yaml", workers_text(plan, fields) +
+                           (plan.workers > 1 ? fill(kWorkerBudget, {{"name", plan.name}}) : "")});
   launch.files.push_back({"job.toml", format_job(plan.job)});
   return launch;
 }

@@ -14,6 +14,9 @@
 
 namespace starling::tools {
 
+// What the workers are on Kubernetes.
+enum class WorkersAs : std::uint8_t { kJob, kJobSet, kTrainJob };
+
 struct LaunchPlan {
   std::string program = "starling";  // found by PATH where the job runs
   std::string name;                  // of the job on the engine
@@ -31,7 +34,9 @@ struct LaunchPlan {
   // Kubernetes': of the pods, and the PersistentVolumeClaim that they mount at `folder`.
   std::string image, claim, folder;
   std::string name_space;  // empty: the one that kubectl uses by itself
-  std::string gpu;         // of a worker, as SkyPilot or dstack names it; empty: none
+  WorkersAs workers_as = WorkersAs::kJob;
+  std::string queue;  // of Kueue; empty: none
+  std::string gpu;    // of a worker, as SkyPilot or dstack names it; empty: none
 };
 
 struct LaunchFile {

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <sstream>
 #include <vector>
 
@@ -19,7 +20,6 @@
 #include "core/base/s3_place.h"
 #include "core/formats/job_file.h"
 #include "core/job/script_words.h"
-#include "tools/launch/plan.h"
 #include "tools/launch/text.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/names.h"
@@ -119,6 +119,8 @@ Result<> check_options(const LaunchCommand& command) {
       {"--gpu", !command.gpu.empty(), "dstack"},
       {"--volume", !command.volume.empty(), "kubernetes", true},
       {"--namespace", !command.name_space.empty(), "kubernetes"},
+      {"--queue", !command.queue.empty(), "kubernetes"},
+      {"--workers-as", command.workers_as != WorkersAs::kJob, "kubernetes"},
       {"--coordinators", command.coordinators != 0, "kubernetes"},
   };
   for (const Own& own : all) {
@@ -203,6 +205,8 @@ Result<> put_pods(const LaunchCommand& command, LaunchPlan& plan) {
   plan.coordinators =
       kubernetes_coordinators(plan.name, command.coordinators ? command.coordinators : 1);
   plan.name_space = command.name_space;
+  plan.workers_as = command.workers_as;
+  plan.queue = command.queue;
   return ok();
 }
 
@@ -442,6 +446,16 @@ void add_launch(CLI::App& app, LaunchCommand& o) {
       ->type_name("CLAIM:FOLDER")
       ->group("Kubernetes");
   sub->add_option("--namespace", o.name_space, "(default: that of kubectl)")->group("Kubernetes");
+  sub->add_option("--workers-as", o.workers_as,
+                  "what the workers are: job; jobset; or trainjob, with a TrainingRuntime, of "
+                  "Kubeflow's Trainer (default: job)")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, WorkersAs>{{"job", WorkersAs::kJob},
+                                           {"jobset", WorkersAs::kJobSet},
+                                           {"trainjob", WorkersAs::kTrainJob}}))
+      ->group("Kubernetes");
+  sub->add_option("--queue", o.queue, "of Kueue, which begins the workers (default: none)")
+      ->group("Kubernetes");
   sub->add_option("--coordinators", o.coordinators, "1, 3 or 5 (default: 1)")
       ->check(CLI::IsMember({1, 3, 5}))
       ->group("Kubernetes");

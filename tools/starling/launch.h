@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "tools/launch/plan.h"
 #include "tools/starling/command_line.h"
 
 namespace starling::tools {
@@ -19,7 +20,8 @@ struct LaunchCommand {
   std::uint32_t workers = 1, min_workers = 0;  // 0: two, so that all state has a copy
   std::uint32_t threads = 0, notice_s = 0;
   std::string partition, coordinator_partition;
-  std::string image, volume, name_space, gpu;
+  std::string image, volume, name_space, queue, gpu;
+  WorkersAs workers_as = WorkersAs::kJob;
   std::uint32_t coordinators = 0;
   bool submit = false;
 };

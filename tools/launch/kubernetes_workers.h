@@ -1,0 +1,22 @@
+#pragma once
+// The workers of a job as an object of Kubernetes.
+
+#include <string>
+
+#include "tools/launch/plan.h"
+#include "tools/launch/text.h"
+
+namespace starling::tools {
+
+// Returns the text of workers.yaml, of kubernetes_files()'s fields. Pure.
+std::string workers_text(const LaunchPlan& plan, Fields fields);
+
+// What kubectl calls that object.
+struct WorkersObject {
+  std::string name;       // "job/small-worker"
+  std::string condition;  // of one whose training is done
+  std::string kind;
+};
+WorkersObject workers_object(const LaunchPlan& plan);
+
+}  // namespace starling::tools
