@@ -23,13 +23,15 @@ struct LoadNow {
   MicroBatch micro_batch = 0;
   std::uint8_t scale = 0;  // ComputeOrder's, handed on
   bool again = false;      // ComputeOrder's: one of ComputeOrder::again
+  std::chrono::steady_clock::time_point asked{};
 };
 struct Loaded {  // answer to LoadNow, to its sender
   Version version = 0;
   MicroBatch micro_batch = 0;
   std::uint8_t scale = 0;
   bool again = false;
-  std::shared_ptr<const Batch> batch;  // null: `error` says why
+  std::chrono::steady_clock::time_point asked{};  // LoadNow's
+  std::shared_ptr<const Batch> batch;             // null: `error` says why
   std::string error;
   Code error_code = Code::kBadInput;
 };

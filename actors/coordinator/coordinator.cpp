@@ -25,6 +25,7 @@
 #include "core/formats/checkpoint.h"
 #include "core/formats/raft_log.h"
 #include "core/job/schedule.h"
+#include "core/observe/event_line.h"
 #include "elastic/membership/coordinator.h"
 
 namespace starling::actors {
@@ -122,6 +123,7 @@ class Coordinator : public caf::event_based_actor {
           if (machine_) feed_time();
           if (machine_) tell_what_is_slow();
           tell_seats();
+          if (gateway_) options_.control->look_at(*gateway_);
           if (gateway_) delayed_send(this, kCoordinatorTick, tick_atom_v);
         },
         [this](const Arrival& arrival) {
@@ -311,7 +313,20 @@ class Coordinator : public caf::event_based_actor {
     }
     if (const auto* asked = std::get_if<AdminAsked>(&arrival.body))
       return handle(input::AdminArrived{arrival.from, arrival.sender, *asked});
+    if (const auto* asks = std::get_if<Join>(&arrival.body); asks && asks->machine.clock_ms != 0) {
+      Join join = *asks;
+      constexpr std::int64_t kFar = std::int64_t{1} << 52;  // ms; a worker may say anything
+      join.machine.clock_ahead_ms =
+          std::clamp(join.machine.clock_ms, -kFar, kFar) - utc_ms_at(arrival.at);
+      return handle(input::WorkerSaid{arrival.from, arrival.sender, std::move(join)});
+    }
     handle(input::WorkerSaid{arrival.from, arrival.sender, arrival.body});
+  }
+
+  // Returns what the system's clock said at a time.
+  static std::int64_t utc_ms_at(std::chrono::steady_clock::time_point at) {
+    const auto since = std::chrono::steady_clock::now() - at;
+    return utc_us() / 1000 - std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
   }
 
   void handle(const elastic::CoordinatorEvent& e) {

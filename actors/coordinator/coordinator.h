@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/gateway/control_counters.h"
 #include "actors/messages.h"
 #include "core/base/keys.h"
 #include "core/job/job.h"
@@ -40,6 +41,8 @@ struct CoordinatorOptions {
   std::uint32_t wanted_workers = 1;     // the first epoch waits for them
   std::vector<Checkpoint> checkpoints;  // a new group goes on from the last; oldest first
   LogLevel log = LogLevel::kWarn;
+  std::shared_ptr<ControlCounters> control =
+      std::make_shared<ControlCounters>();  // kept up to date
 };
 
 struct CoordinatorHandle {

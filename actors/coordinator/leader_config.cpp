@@ -35,6 +35,7 @@ elastic::LeaderConfig leader_config(const CoordinatorOptions& options) {
   config.report_deadline_ms = job.lease_ms;
   config.standstill_steps = job.standstill_steps;
   config.standstill_ms = job.standstill_ms;
+  config.slowest = job.slowest;
   config.start_timeout_ms = job.start_timeout_ms;
   config.state_timeout_ms = job.state_timeout_ms;
   config.checkpoint_every = job.checkpoint.every;

@@ -102,7 +102,9 @@ class DataPlane::Impl : private ExecutorOwner {
     if (options_.phase) *options_.phase = phase;
   }
   void mark(StepMark mark) override { clock_.mark(mark); }
-  void gathered(OpenEpoch& epoch) override { clock_.end(io_of(epoch.id()).mesh->sent_bytes()); }
+  void gathered(OpenEpoch&) override {
+    clock_.end(FrameCounts::in_all(options_.counters->frames.sent));
+  }
 
   // This worker cannot get the first parameters.
   void cannot_begin(const Error& error);
@@ -222,6 +224,7 @@ void DataPlane::Impl::execute(const Connect& o) {
   mesh.silence = kSilenceLeases * std::chrono::milliseconds(options_.setup->job.lease_ms);
   mesh.seal = options_.setup->job.seal;
   mesh.may_read = [this] { return queue_.may_read(); };
+  mesh.counts = {options_.counters, &options_.counters->frames};
   const EpochId epoch = o.plan->id;
   auto events = events_of(epoch, [this](MeshEvent e) { queue_.post(std::move(e)); });
   io->mesh = std::make_unique<collectives::Mesh>(std::move(mesh), std::move(events), listener_);

@@ -18,6 +18,7 @@
 #include "actors/worker/orders.h"
 #include "actors/worker/step_clock.h"
 #include "actors/worker/transport_support.h"
+#include "actors/worker/worker_counters.h"
 #include "actors/worker/worker_memory.h"
 #include "collectives/tcp/listener.h"
 #include "core/observe/log.h"
@@ -79,6 +80,7 @@ struct DataPlaneOptions {
   TransportSupport transport;
   std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set; outlives the thread
   std::vector<StepTimes>* times = nullptr;  // of each step, if set; outlives the thread
+  std::shared_ptr<WorkerCounters> counters = std::make_shared<WorkerCounters>();
 };
 
 // Threads: post(), waiting() and workbench() any; the rest belongs to the owner.

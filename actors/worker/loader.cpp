@@ -36,6 +36,7 @@ class Loader : public caf::event_based_actor {
           if (it != ready_.end()) ready_.erase(it);
           loaded.scale = now.scale;
           loaded.again = now.again;
+          loaded.asked = now.asked;
           return loaded;
         },
         [this](tick_atom) {

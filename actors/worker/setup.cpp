@@ -11,9 +11,11 @@
 #include "actors/pretrained.h"
 #include "actors/script/python_model.h"
 #include "actors/tokenizers.h"
+#include "actors/worker/memory_need.h"
 #include "core/base/build.h"
 #include "core/base/exception.h"
 #include "core/base/hash.h"
+#include "core/base/machine.h"
 #include "core/data/dataset.h"
 #include "core/job/groups.h"
 #include "core/job/schedule.h"
@@ -156,12 +158,13 @@ enum class ModelFrom : std::uint8_t { kJob, kApplication };
 Result<std::shared_ptr<const TrainingSetup>> set_up_with(
     std::shared_ptr<TrainingSetup> setup, ModelFrom from,
     std::shared_ptr<const kernels::Model> model, std::shared_ptr<const script::PythonModel> script,
-    BatchSource batches, const Digest& data_identity, DataHash hash_data,
+    BatchSource batches, const Digest& data_identity, DataHash hash_data, std::uint32_t threads,
     std::shared_ptr<const HeldOut> held_out = nullptr) try {
   const Job& job = setup->job;
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
   STARLING_TRY(check_groups(job, layout.tensors()));
+  STARLING_TRY(enough_memory_for_one(job, layout, threads, machine_here(".")));
   auto parameters = kernels::Array<float>::shared(*setup->device, layout.elements());
   STARLING_TRY(script ? script->initialise(job.seed, layout, parameters)
                       : model->initialise(job.seed, layout, parameters.all()));
@@ -182,6 +185,8 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
   };
   STARLING_TRY(probe, first_gradient());
   setup->kernel_samples = probe.samples;
+  setup->first_gradient_ns =
+      probe.took_ns * (job.local.on() ? job.local.steps / few.local.steps : 1);
   STARLING_TRY(setup->check(probe.result));
   std::vector<float> with_drawn;  // the gradient with numbers in the place of matrices of zeros
   if (const auto drawn = kernels::draw_zero_matrices(layout, parameters.all()); !drawn.empty()) {
@@ -254,7 +259,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
         "brings; [evaluate]");
   STARLING_TRY(setup, begin(job, std::move(choice), /*shares=*/false));
   return set_up_with(std::move(setup), ModelFrom::kApplication, std::move(model), nullptr,
-                     std::move(batches), data_identity, std::move(hash_data));
+                     std::move(batches), data_identity, std::move(hash_data), /*threads=*/1);
 }
 
 Result<> TrainingSetup::check(const kernels::MicroBatchResult& result) const {
@@ -328,7 +333,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
   return set_up_with(
       std::move(setup), ModelFrom::kJob, std::move(model), script,
       [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); }, identity,
-      std::move(hash_data), std::move(held_out));
+      std::move(hash_data), options.threads, std::move(held_out));
 }
 
 }  // namespace starling::actors

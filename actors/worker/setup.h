@@ -54,7 +54,8 @@ struct TrainingSetup {
   std::shared_ptr<const HeldOut> held_out;  // null: nothing is evaluated
   // Exponents of version 0, [layout.blocks()], from the gradient of micro-batch 0 of step 0.
   std::vector<std::int16_t> exponents;
-  std::uint64_t kernel_samples = 0;  // of the first gradient's kernels, held to the formulae
+  std::uint64_t kernel_samples = 0;     // of the first gradient's kernels, held to the formulae
+  std::uint64_t first_gradient_ns = 0;  // the shortest time of a micro-batch's passes
   Digest fingerprint{};
   std::string fingerprint_text;
 
@@ -69,7 +70,8 @@ struct TrainingSetup {
 
 // Builds model and layout, runs the probe. `data_identity` goes into the
 // fingerprint; `device` chooses what the job's isa leaves open. Takes one forward
-// and backward pass. Errors: kBadInput, from the device, the model and the batches.
+// and backward pass, three of a model that may keep no state. Errors: kBadInput, from the device, the
+// model and the batches; kUnavailable  this machine has not the memory for a worker.
 Result<std::shared_ptr<const TrainingSetup>> set_up(
     const Job& job, std::shared_ptr<const kernels::Model> model, BatchSource batches,
     const Digest& data_identity, DataHash hash_data = {}, kernels::DeviceChoice device = {});

@@ -43,7 +43,7 @@ struct StepTimes {
   // state; noting the new ones reads as many bytes once more.
   std::int64_t state_check_ns = 0;
   std::int64_t totals_check_ns = 0;  // before kApplied: comparing those of the totals
-  std::uint64_t sent_bytes = 0;      // to other members since the epoch began, until kGathered
+  std::uint64_t sent_bytes = 0;      // to other workers since this one began, until kGathered
   bool operator==(const StepTimes&) const = default;
 };
 

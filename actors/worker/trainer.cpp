@@ -54,6 +54,7 @@ class Compute : public caf::event_based_actor {
     name_thread("compute");
     return {
         [this](const Loaded& loaded) {
+          count(options_.counters->data_wait_ns, Pace::Clock::now() - loaded.asked);
           const MicroBatchComputed computed = try_to_compute(loaded);
           send(worker_, computed);
           send(trainer_, computed);
@@ -143,6 +144,10 @@ class Compute : public caf::event_based_actor {
                                           sequences);
   }
 
+  static void count(std::atomic<std::uint64_t>& ns, std::chrono::nanoseconds took) {
+    ns += static_cast<std::uint64_t>(std::max<std::int64_t>(0, took.count()));
+  }
+
   static void set_error(MicroBatchComputed& computed, const Error& error) {
     computed.error = error.text();
     computed.error_code = error.code();
@@ -202,6 +207,10 @@ class Compute : public caf::event_based_actor {
     computed.row.metrics = std::move(result.value().metrics);
     computed.skipped = result.value().skipped;
     computed.took = Pace::Clock::now() - begun - lacked;
+    WorkerCounters& counters = *options_.counters;
+    ++(loaded.again ? counters.again : counters.micro_batches);
+    count(counters.computing_ns, computed.took);
+    count(counters.parameters_wait_ns, lacked);
     // What is held out comes with the micro-batch, and is no part of its gradient or its time.
     if (setup.held_out && setup.held_out->due(loaded.version))
       if (const auto all = evaluate(loaded.version, setup.held_out->of(loaded.micro_batch),
@@ -291,13 +300,15 @@ class Trainer : public caf::event_based_actor {
       todo_.pop_front();
       begun_.insert({order_.version, m});
       // The loader answers the sender: that thread.
-      caf::send_as(idle_.back(), options_.loader, LoadNow{order_.version, m, order_.scale});
+      caf::send_as(idle_.back(), options_.loader,
+                   LoadNow{order_.version, m, order_.scale, /*again=*/false, Pace::Clock::now()});
       idle_.pop_back();
     }
     while (!idle_.empty() && !again_.empty()) {
       const MicroBatch m = again_.front();
       again_.pop_front();
-      caf::send_as(idle_.back(), options_.loader, LoadNow{order_.version, m, order_.scale, true});
+      caf::send_as(idle_.back(), options_.loader,
+                   LoadNow{order_.version, m, order_.scale, /*again=*/true, Pace::Clock::now()});
       idle_.pop_back();
     }
     if (!idle_.empty() && evaluate_) {

@@ -7,6 +7,7 @@
 #include "actors/messages.h"
 #include "actors/worker/setup.h"
 #include "actors/worker/workbench.h"
+#include "actors/worker/worker_counters.h"
 
 namespace starling::actors {
 
@@ -16,6 +17,7 @@ struct TrainerOptions {
   caf::actor loader;
   std::shared_ptr<Workbench> workbench;
   double slowness = 1;  // see actors/worker/pace.h
+  std::shared_ptr<WorkerCounters> counters = std::make_shared<WorkerCounters>();
 };
 
 // The actor understands ComputeOrder, and rest_atom: idle threads give back what a pass needs,

@@ -7,10 +7,13 @@
 #include "actors/scheduling.h"
 #include "actors/worker/archive.h"
 #include "actors/worker/ask.h"
+#include "actors/worker/data_stall.h"
 #include "actors/worker/trainer.h"
 #include "actors/worker/worker_loop.h"
 #include "core/base/exception.h"
+#include "core/base/machine.h"
 #include "core/base/thread_name.h"
+#include "core/observe/event_line.h"
 
 namespace starling::actors {
 namespace {
@@ -49,6 +52,7 @@ class Worker : public caf::event_based_actor {
                            std::nullopt});
           if (const auto why = other_version(); !why.empty())
             return finish({2, false, why, std::nullopt});
+          if (gateway_) options_.counters->control.look_at(*gateway_);
           if (const auto& data = options_.setup->dataset)
             for (const std::string& line : data->take_news()) log_.warn(line);
           drive([](WorkerLoop& loop) { loop.tick(); });
@@ -117,6 +121,7 @@ class Worker : public caf::event_based_actor {
     loop_options.transport = options_.transport;
     loop_options.phase = options_.phase;
     loop_options.times = options_.times;
+    loop_options.counters = options_.counters;
     loop_options.join.who = options_.self;
     loop_options.join.name = options_.key.name;
     loop_options.join.host =
@@ -130,14 +135,19 @@ class Worker : public caf::event_based_actor {
     loop_options.join.fingerprint_text = options_.setup->fingerprint_text;
     loop_options.join.pid = options_.pid;
     loop_options.join.data = options_.data;
+    loop_options.join.machine = machine();
     WorkerLoopCalls calls;
     calls.to_coordinators = [this](const Message& body, std::optional<std::uint32_t> turn) {
       const auto* told = std::get_if<Progress>(&body);
       if (told && options_.latest)
         options_.latest->put({told->record.version, told->record.loss, told->record.tokens,
                               told->epoch, told->world});
-      if (!turn) return gateway_->broadcast_to_servers(body);
-      gateway_->send_to_server(in_turn(*turn), body);
+      Message now = body;
+      if (auto* join = std::get_if<Join>(&now)) join->machine.clock_ms = utc_us() / 1000;
+      if (auto* beat = std::get_if<Heartbeat>(&now)) beat->data_wait_percent = waits_for_data();
+      if (told) ++options_.counters->steps;
+      if (!turn) return gateway_->broadcast_to_servers(std::move(now));
+      gateway_->send_to_server(in_turn(*turn), std::move(now));
     };
     calls.compute = [this](ComputeOrder order) { this->send(trainer_, std::move(order)); };
     calls.evaluate = [this](EvaluateOrder order) { this->send(trainer_, order); };
@@ -155,10 +165,27 @@ class Worker : public caf::event_based_actor {
     trainer.loader = loader_;
     trainer.workbench = loop_->workbench();
     trainer.slowness = options_.slowness;
+    trainer.counters = options_.counters;
     trainer_ = spawn_trainer(home_system(), std::move(trainer), me);
     hash_data(me);
     loop_->start();
     delayed_send(this, kWorkerTick, tick_atom_v);
+  }
+
+  std::uint8_t waits_for_data() {
+    const WorkerCounters& counters = *options_.counters;
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return stall_.look({counters.data_wait_ns, counters.computing_ns + counters.parameters_wait_ns},
+                       static_cast<std::uint64_t>(
+                           std::chrono::duration_cast<std::chrono::milliseconds>(now).count()));
+  }
+
+  Machine machine() const {
+    Machine here = machine_here(options_.folder);
+    here.first_gradient_ns = options_.setup->first_gradient_ns;
+    const kernels::Device& device = *options_.setup->device;
+    if (!device.host_memory()) here.device = device.name();
+    return here;
   }
 
   // Takes turns among the coordinators whose address is known.
@@ -323,6 +350,7 @@ class Worker : public caf::event_based_actor {
   const Log log_;
   std::unique_ptr<Gateway> gateway_;
   std::unique_ptr<WorkerLoop> loop_;
+  DataStall stall_;
   caf::actor trainer_;
   caf::actor archive_;  // null: nothing was to be written or loaded yet
   std::optional<elastic::worker_command::Exit> over_;

@@ -12,6 +12,7 @@
 #include "actors/worker/setup.h"
 #include "actors/worker/step_clock.h"
 #include "actors/worker/transport_support.h"
+#include "actors/worker/worker_counters.h"
 #include "core/observe/log.h"
 #include "core/observe/progress.h"
 
@@ -56,6 +57,7 @@ struct WorkerOptions {
   std::string advertised_host;        // empty: host
   std::uint16_t advertised_port = 0;  // 0: the one that it listens at
   std::string failure_domain;
+  std::string folder = ".";  // the worker says how much room there is (Machine)
   WorkerRole role = WorkerRole::kBoth;
   std::uint32_t threads = 1;                // compute threads
   double slowness = 1;                      // by how much a micro-batch takes longer
@@ -65,6 +67,7 @@ struct WorkerOptions {
   // Gets the times of each step if set; complete when WorkerOver is there.
   std::vector<StepTimes>* times = nullptr;
   LatestStep* latest = nullptr;  // gets every step if set; outlives the actor
+  std::shared_ptr<WorkerCounters> counters = std::make_shared<WorkerCounters>();
   LogLevel log = LogLevel::kWarn;
 };
 

@@ -58,6 +58,7 @@ DataPlaneOptions data_plane_options(const WorkerLoopOptions& options) {
   data_plane.connect_timeout = options.connect_timeout;
   data_plane.transport = options.transport;
   data_plane.phase = options.phase;
+  data_plane.counters = options.counters;
   data_plane.times = options.times;
   return data_plane;
 }
@@ -104,6 +105,7 @@ void WorkerLoop::tick() {
   }
   // A worker that waits for the store of its data does not hang: another worker in its place would wait for the same store.
   if (const auto& data = options_.setup->dataset; data && data->waits()) workbench()->passed();
+  options_.counters->waiting_orders = data_plane_.waiting();
   handle(event::Working{data_plane_.waiting(), data_plane_.progress()});
   feed_time();
 }

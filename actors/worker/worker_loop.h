@@ -48,6 +48,7 @@ struct WorkerLoopOptions {
   TransportSupport transport;
   std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set
   std::vector<StepTimes>* times = nullptr;  // of each step, if set
+  std::shared_ptr<WorkerCounters> counters = std::make_shared<WorkerCounters>();
 };
 
 class WorkerLoop {

@@ -39,7 +39,6 @@ class Mesh::Impl {
 
   const MeshOptions options;
   std::atomic<bool> connected{false};
-  std::atomic<std::uint64_t> sent_bytes{0};
 
  private:
   enum class State : std::uint8_t { kAwaited, kStands, kClosed };
@@ -169,7 +168,7 @@ void Mesh::Impl::push(std::span<const Rank> to, const FrameHeader& header, const
     STARLING_CHECK(rank < peers_.size());
     if (!peers_[rank]) continue;
     peers_[rank]->outbox.push(whole, payload, held_);
-    sent_bytes += sizeof whole + payload.size();
+    FrameCounts::add(options.counts->sent, whole.kind, sizeof whole + payload.size());
   }
 }
 
@@ -315,6 +314,8 @@ void Mesh::Impl::read(Peer& peer) {
 }
 
 bool Mesh::Impl::deliver(Peer& peer, Frame frame) {
+  FrameCounts::add(options.counts->received, frame.header.kind,
+                   sizeof frame.header + frame.header.length);
   if (peer.left) {
     gone(peer, "it sent a frame after LEFT");
   } else if (frame.header.kind == FrameKind::kAlive) {
@@ -483,9 +484,6 @@ std::vector<Rank> Mesh::broken() const {
 }
 bool Mesh::connected() const {
   return impl_->connected;
-}
-std::uint64_t Mesh::sent_bytes() const {
-  return impl_->sent_bytes;
 }
 
 void Mesh::send(Rank to, FrameHeader header, Payload payload) {

@@ -23,6 +23,7 @@
 #include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/job/job.h"
+#include "core/wire/frame_counts.h"
 
 namespace starling::collectives {
 
@@ -53,6 +54,7 @@ struct MeshOptions {
   // The communication thread asks this before it reads a peer's bytes. While it is false the bytes
   // stay where they are, and the peer waits, until read_on().
   std::function<bool()> may_read = [] { return true; };
+  std::shared_ptr<FrameCounts> counts = std::make_shared<FrameCounts>();  // of all frames, added to
 };
 
 // All run on the communication thread. They may call send() and leave(), never stop().
@@ -102,8 +104,6 @@ class Mesh : public FrameSender {
   // Peers whose connection broke or does not stand now.
   std::vector<Rank> broken() const;
   bool connected() const;
-  // Bytes of all frames that were given to the mesh, headers and all peers included.
-  std::uint64_t sent_bytes() const;
 
  private:
   class Impl;

@@ -122,6 +122,7 @@ std::string format_job(const Job& job) {
   if (job.standstill_steps != Job{}.standstill_steps)
     out << "\nstandstill_steps = " << job.standstill_steps;
   if (job.standstill_ms != Job{}.standstill_ms) out << "\nstandstill_ms = " << job.standstill_ms;
+  if (job.slowest != 0) out << "\nslowest = " << job.slowest;
   out << "\nshares = \"" << word_of(kShares, int(job.shares)) << "\"\nseal = \""
       << word_of(kSeals, int(job.seal)) << "\""
       << "\nledger_events = " << (job.ledger_events ? "true" : "false")
@@ -185,6 +186,7 @@ Job essence_of(const Job& job) {
   essence.start_timeout_ms = neutral.start_timeout_ms;
   essence.standstill_steps = neutral.standstill_steps;
   essence.standstill_ms = neutral.standstill_ms;
+  essence.slowest = neutral.slowest;
   essence.shares = neutral.shares;
   essence.seal = neutral.seal;
   essence.ledger_events = neutral.ledger_events;

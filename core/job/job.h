@@ -191,6 +191,8 @@ struct Job {
   std::uint64_t start_timeout_ms = 30000;
   std::uint32_t standstill_steps = 20;  // a standstill is borne for the time of so many steps,
   std::uint64_t standstill_ms = 30000;  // at least so long; 0 = for ever
+  std::uint32_t slowest = 0;  // a joiner whose micro-batch takes more than so many times the
+                              // members' median is refused; 0 = none
   ShareRule shares = ShareRule::kSpeed;
   SealRule seal = SealRule::kAuto;
   bool ledger_events = true;        // write `ledger` events

@@ -231,6 +231,7 @@ void read_elastic(Section s, Job& job) {
                                     std::to_string(job.lease_ms) + "), is " +
                                     std::to_string(job.state_timeout_ms));
   }
+  s.integer("slowest", job.slowest, 0, 1'000'000);
   s.choice("shares", job.shares, kShares, false);
   s.choice("seal", job.seal, kSeals, false);
   s.boolean("ledger_events", job.ledger_events);

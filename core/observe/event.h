@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/base/machine.h"
 #include "core/base/step_record.h"
 #include "core/wire/messages.h"
 
@@ -70,6 +71,7 @@ struct WorkerChanged {
   std::uint64_t pid = 0;
   std::optional<WorkPhase> phase{};
   std::string reason{};  // empty: none
+  Machine machine{};     // of one that joined
   bool operator==(const WorkerChanged&) const = default;
 };
 

@@ -4,7 +4,7 @@
 //   f(name, value)         in the form of its type (event_line.cpp, event_reader.cpp)
 //   f.hex(name, value)     16 hex digits
 //   f.or_null(name, text)  null instead of an empty text
-//   f.due(name, digest)    left out instead of zeros, nothing, false or both
+//   f.due(name, digest)    left out instead of zeros, nothing, false, both or an unknown machine
 // Inside core/observe only. A kind without its function here compiles nowhere.
 
 #include <concepts>
@@ -60,6 +60,20 @@ void fields(F& f, Is<event::WorkerChanged> auto& e) {
   f("pid", e.pid);
   f("phase", e.phase);
   f.or_null("reason", e.reason);
+  f.due("machine", e.machine);
+}
+
+template <class F>
+void fields(F& f, Is<Machine> auto& e) {
+  f("processors", e.processors);
+  f("memory", e.memory);
+  f("memory_free", e.memory_free);
+  f("open_files", e.open_files);
+  f("disk_free", e.disk_free);
+  f("first_gradient_ns", e.first_gradient_ns);
+  f("clock_ms", e.clock_ms);
+  f("clock_ahead_ms", e.clock_ahead_ms);
+  f.or_null("device", e.device);
 }
 
 template <class F>

@@ -42,6 +42,9 @@ class WrittenFields {
   void due(const char* name, WorkerRole role) {
     if (role != WorkerRole::kBoth) line_[name] = to_string(role);
   }
+  void due(const char* name, const Machine& machine) {
+    if (machine != Machine{}) line_[name] = object(machine);
+  }
   void due(const char* name, const Digest& digest) {
     if (digest != Digest{}) line_[name] = form(digest);
   }

@@ -71,6 +71,9 @@ class ReadFields {
   void due(const char* name, WorkerRole& role) {
     if (find(name)) (*this)(name, role);
   }
+  void due(const char* name, Machine& machine) {
+    if (find(name)) (*this)(name, machine);
+  }
   void due(const char* name, Digest& digest) {
     if (find(name)) (*this)(name, digest);
   }
@@ -194,6 +197,11 @@ class ReadFields {
     ReadFields f(json);
     if (json.is_object()) fields(f, pause);
     return json.is_object() && f.wrong().empty() ? nullptr : "the parts of a pause in ms";
+  }
+  static const char* take(const Json& json, Machine& machine) {
+    ReadFields f(json);
+    if (json.is_object()) fields(f, machine);
+    return json.is_object() && f.wrong().empty() ? nullptr : "what a machine has";
   }
 
   const Json& line_;

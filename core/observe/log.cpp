@@ -7,6 +7,8 @@
 #include <array>
 #include <cstdio>
 
+#include "core/observe/event_line.h"
+
 namespace starling {
 namespace {
 
@@ -42,6 +44,16 @@ void append_quoted(std::string& line, std::string_view value) {
   line += '"';
 }
 
+void append_field(std::string& line, std::string_view key, std::string_view value) {
+  (line += ' ') += key;
+  line += '=';
+  if (plain(value)) {
+    line += value;
+  } else {
+    append_quoted(line, value);
+  }
+}
+
 }  // namespace
 
 struct Log::Sink {
@@ -60,12 +72,12 @@ Log::Log(LogLevel level, LogFields always) : sink_(std::make_shared<Sink>()) {
                                                                    spdlog::pattern_time_type::utc));
   logger.set_level(spdlog_level(level));
   logger.flush_on(spdlog::level::debug);
-  append_fields(always_, always);
+  for (const LogField& field : always) always_.emplace_back(field.key, field.value);
 }
 
 Log Log::with(LogFields more) const {
   Log log = *this;
-  append_fields(log.always_, more);
+  for (const LogField& field : more) log.always_.emplace_back(field.key, field.value);
   return log;
 }
 
@@ -88,9 +100,16 @@ bool Log::enabled(LogLevel level) const {
 
 void Log::write(LogLevel level, std::string_view what, LogFields fields) const {
   if (!enabled(level)) return;
+  if (line_format() == LineFormat::kEcs) {
+    Labels labels = always_;
+    for (const LogField& field : fields) labels.emplace_back(field.key, field.value);
+    std::string line = ecs_line(level, what, labels, utc_us()) + "\n";
+    std::fwrite(line.data(), 1, line.size(), stderr);
+    return;
+  }
   std::string line(kNames[static_cast<std::size_t>(level)]);
   line.resize(5, ' ');
-  line += always_;
+  for (const auto& [key, value] : always_) append_field(line, key, value);
   line += ' ';
   line += what;
   append_fields(line, fields);
@@ -98,15 +117,7 @@ void Log::write(LogLevel level, std::string_view what, LogFields fields) const {
 }
 
 void append_fields(std::string& line, LogFields fields) {
-  for (const LogField& field : fields) {
-    (line += ' ') += field.key;
-    line += '=';
-    if (plain(field.value)) {
-      line += field.value;
-    } else {
-      append_quoted(line, field.value);
-    }
-  }
+  for (const LogField& field : fields) append_field(line, field.key, field.value);
 }
 
 }  // namespace starling

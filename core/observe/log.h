@@ -4,6 +4,7 @@
 //
 //   2026-05-01T12:00:00.123Z info  worker=3 epoch frozen epoch=3.2 peer=1 cause=eof
 //
+// or objects of JSON (core/observe/line_format.h).
 // Never log keys or anything of CURVE.
 
 #include <concepts>
@@ -14,10 +15,9 @@
 #include <string_view>
 
 #include "core/base/id.h"
+#include "core/observe/line_format.h"
 
 namespace starling {
-
-enum class LogLevel : unsigned char { kDebug, kInfo, kWarn, kError, kOff };
 
 // "debug", "info", "warn", "error", "off".
 std::optional<LogLevel> parse_log_level(std::string_view text);
@@ -57,7 +57,7 @@ class Log {
   void write(LogLevel level, std::string_view what, LogFields fields) const;
 
   std::shared_ptr<Sink> sink_;
-  std::string always_;
+  Labels always_;
 };
 
 // " key=value", the value in quotes if it has blanks, quotes or control characters.

@@ -1,105 +1,16 @@
 #include "core/observe/metrics.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
-#include <cmath>
-#include <initializer_list>
 #include <variant>
 
 #include "core/base/build.h"
 #include "core/base/overloaded.h"
 
 namespace starling {
-namespace {
-
-std::string value_text(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-  return std::string(text, end);
-}
-
-std::string label(const std::string& name, const std::string& value) {
-  std::string text = name + "=\"";
-  for (const char c : value) {
-    if (c == '\\' || c == '"') text += '\\';
-    text += c == '\n' ? std::string("\\n") : std::string(1, c);
-  }
-  return text + "\"";
-}
-
-struct Sample {
-  std::string labels;  // without braces
-  double value = 0;
-};
-
-// Writes families of metrics, one after the other.
-class Exposition {
- public:
-  explicit Exposition(MetricsFormat format) : open_(format == MetricsFormat::kOpenMetrics) {}
-
-  void gauge(const std::string& name, const char* help, std::initializer_list<Sample> samples) {
-    head(name, "gauge", help);
-    for (const Sample& sample : samples) line(name, sample.labels, sample.value);
-  }
-  void gauge(const std::string& name, const char* help, double value) {
-    gauge(name, help, {{"", value}});
-  }
-  // `name` without "_total".
-  void counter(const std::string& name, const char* help, std::initializer_list<Sample> samples) {
-    head(open_ ? name : name + "_total", "counter", help);
-    for (const Sample& sample : samples) line(name + "_total", sample.labels, sample.value);
-  }
-  void counter(const std::string& name, const char* help, std::uint64_t value) {
-    counter(name, help, {{"", static_cast<double>(value)}});
-  }
-  // `counts`: of each bound, the last above all.
-  template <class Bounds, class Counts>
-  void histogram(const std::string& name, const char* help, const Bounds& bounds,
-                 const Counts& counts, double sum) {
-    head(name, "histogram", help);
-    std::uint64_t below = 0;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      below += counts[i];
-      const std::string bound = i < bounds.size() ? value_text(bounds[i]) : "+Inf";
-      line(name + "_bucket", label("le", bound), static_cast<double>(below));
-    }
-    line(name + "_sum", "", sum);
-    line(name + "_count", "", static_cast<double>(below));
-  }
-
-  std::string text() && {
-    if (open_) text_ += "# EOF\n";
-    return std::move(text_);
-  }
-
- private:
-  void head(const std::string& name, const char* type, const char* help) {
-    text_.append("# HELP ").append(name).append(" ").append(help).append("\n");
-    text_.append("# TYPE ").append(name).append(" ").append(type).append("\n");
-  }
-  void line(const std::string& name, const std::string& labels, double value) {
-    text_.append(name);
-    if (!labels.empty()) text_.append("{").append(labels).append("}");
-    text_.append(" ").append(value_text(value)).append("\n");
-  }
-
-  const bool open_;
-  std::string text_;
-};
-
-}  // namespace
 
 double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-const char* content_type(MetricsFormat format) {
-  return format == MetricsFormat::kOpenMetrics
-             ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-             : "text/plain; version=0.0.4; charset=utf-8";
 }
 
 Metrics::Metrics(const Job& job)
@@ -191,13 +102,12 @@ void Metrics::add(const event::WorkerChanged& change) {
   ++changes_[static_cast<std::size_t>(change.what) - 1];
 }
 
-std::string Metrics::text(MetricsFormat format, double now) const {
+void Metrics::write(Exposition& out, double now) const {
   const std::lock_guard lock(mutex_);
   const auto real = [](auto value) { return static_cast<double>(value); };
   const auto of = [&](const char* name, const char* value, auto count) {
     return Sample{label(name, value), real(count)};
   };
-  Exposition out(format);
   out.gauge("starling_build_info", "The build and the job; always 1.",
             {{label("build", build_text()) + "," + label("job", name_), 1}});
   if (next_step_)
@@ -265,6 +175,11 @@ std::string Metrics::text(MetricsFormat format, double now) const {
   out.gauge("starling_state", "1 for what has become of the run, else 0.",
             {of("state", "running", !done_ && !ended_ && !failed_), of("state", "done", done_),
              of("state", "ended", ended_), of("state", "failed", failed_)});
+}
+
+std::string Metrics::text(MetricsFormat format, double now) const {
+  Exposition out(format);
+  write(out, now);
   return std::move(out).text();
 }
 

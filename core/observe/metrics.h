@@ -9,21 +9,14 @@
 
 #include "core/job/job.h"
 #include "core/observe/event_sink.h"
+#include "core/observe/exposition.h"
 
 namespace starling {
-
-enum class MetricsFormat : std::uint8_t {
-  kPrometheus,   // text, version 0.0.4
-  kOpenMetrics,  // text, version 1.0.0
-};
 
 // Seconds since 1970, of the system's clock.
 double unix_time();
 
-// The content type of a format.
-const char* content_type(MetricsFormat format);
-
-// Threads: on() belongs to the writer's owner, text() may be called from any other. Memory: fixed.
+// Threads: on() belongs to the writer's owner, write() and text() may be called from any other. Memory: fixed.
 class Metrics : public EventSink {
  public:
   explicit Metrics(const Job& job);
@@ -31,6 +24,7 @@ class Metrics : public EventSink {
   void on(const Event& event) override;
 
   // `now`: Unix time in seconds, of which the ratio of effective time is.
+  void write(Exposition& out, double now) const;
   std::string text(MetricsFormat format, double now) const;
 
  private:

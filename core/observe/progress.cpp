@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/observe/line_format.h"
+
 namespace starling {
 namespace {
 
@@ -90,7 +92,7 @@ void ProgressLine::warn(const std::string& text) {
   shown_ = false;
   last_shown_ = {};
   std::fflush(out_);
-  std::fprintf(stderr, "warning: %s\n", text.c_str());
+  write_line(LogLevel::kWarn, "warning: ", text);
 }
 
 void ProgressLine::say(const std::string& text) {

@@ -61,6 +61,18 @@ OrderedJson since(double at, double now) {
   return at > 0 ? OrderedJson(std::max(0.0, now - at)) : OrderedJson();
 }
 
+OrderedJson json_of(const Machine& machine) {
+  OrderedJson out{{"processors", machine.processors},
+                  {"memory", machine.memory},
+                  {"memory_free", machine.memory_free},
+                  {"open_files", machine.open_files},
+                  {"disk_free", machine.disk_free},
+                  {"first_gradient_seconds", double(machine.first_gradient_ns) / 1e9},
+                  {"clock_ahead_seconds", double(machine.clock_ahead_ms) / 1e3}};
+  if (!machine.device.empty()) out["device"] = machine.device;
+  return out;
+}
+
 std::string row(const std::string& subject, const std::string& rest) {
   std::string line = "  " + subject;
   line.resize(std::max<std::size_t>(line.size() + 1, 14), ' ');
@@ -227,13 +239,16 @@ std::string RunStatus::json(double now) const {
   if (evaluated_) out["evaluation"] = {{"step", evaluated_->version}, {"loss", evaluated_->loss}};
   if (epoch_) {
     OrderedJson members = OrderedJson::array();
-    for (const event::EpochMember& member : epoch_->members)
+    for (const event::EpochMember& member : epoch_->members) {
+      const event::WorkerChanged worker = joining_of(member);
       members.push_back({{"rank", members.size()},
                          {"name", member.name},
                          {"id", member.id},
-                         {"pid", pid_of(member)},
+                         {"pid", worker.pid},
                          {"role", to_string(member.role)},
                          {"leaves", leaves(member)}});
+      if (worker.machine != Machine{}) members.back()["machine"] = json_of(worker.machine);
+    }
     out["epoch"] = {{"id", to_string(epoch_->id)},
                     {"kind", to_string(epoch_->kind)},
                     {"cause", epoch_->cause},
@@ -271,9 +286,9 @@ std::string RunStatus::json(double now) const {
   return out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-std::uint64_t RunStatus::pid_of(const event::EpochMember& member) const {
+event::WorkerChanged RunStatus::joining_of(const event::EpochMember& member) const {
   const auto worker = there_.find(member.id);
-  return worker == there_.end() ? 0 : worker->second.pid;
+  return worker == there_.end() ? event::WorkerChanged{} : worker->second;
 }
 
 std::vector<event::WorkerChanged> RunStatus::waiting_members() const {
@@ -338,7 +353,7 @@ std::vector<std::string> RunStatus::lines(double now) const {
     out.push_back(row("epoch", label_of(*epoch_) + cause + ago(epoch_at_, now)));
     for (std::size_t i = 0; i < epoch_->members.size(); ++i) {
       const event::EpochMember& member = epoch_->members[i];
-      const std::uint64_t pid = pid_of(member);
+      const std::uint64_t pid = joining_of(member).pid;
       out.push_back(row("rank " + std::to_string(i),
                         member.name + (pid > 0 ? ", process " + std::to_string(pid) : "") +
                             (gone_.contains(member.id) ? ", gone" : "") +

@@ -51,7 +51,8 @@ class RunStatus {
   double effective(double now) const;     // time in steps, of all time since the start; 0 to 1
   double seconds_left(double now) const;  // NaN: not known
   double quiet_s(double now) const;       // since it got on; 0: not worth a word
-  std::uint64_t pid_of(const event::EpochMember& member) const;  // 0: not known
+  // Returns what the member said when it joined; of one that is unknown nothing but zeros.
+  event::WorkerChanged joining_of(const event::EpochMember& member) const;
   bool leaves(const event::EpochMember& member) const;
   std::vector<event::WorkerChanged> waiting_members() const;  // joined, and in no epoch
 

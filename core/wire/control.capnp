@@ -101,6 +101,7 @@ struct Heartbeat {
   pathWhy @10 :Text;          # and why, or why not; empty = no word yet
   missed @11 :List(UInt32);   # ranks of `entered` whose sums, parameters, rows or votes it waits for
   differences @12 :List(Difference);  # known here, the newest
+  dataWaitPercent @13 :UInt8;  # of the time of its compute threads; 0 = less than half
 }
 
 # "A micro-batch of a step was computed again, and has another contribution than the ledger's row."

@@ -51,6 +51,7 @@ void write_body(const Heartbeat& in, Body::Builder out) {
   write(in.data, body.initData());
   body.setDirect(in.on_device);
   body.setPathWhy(text(in.transport_why, limits::kLineBytes));
+  body.setDataWaitPercent(in.data_wait_percent);
   STARLING_CHECK(in.missed.size() <= limits::kMissed);
   auto missed = body.initMissed(static_cast<unsigned>(in.missed.size()));
   for (unsigned i = 0; i < missed.size(); ++i) missed.set(i, in.missed[i].value());
@@ -339,7 +340,8 @@ Heartbeat read_body(Reading& r, schema::Heartbeat::Reader in) {
                 in.getDirect(),
                 r.text(in.getPathWhy(), limits::kLineBytes, "path's reason"),
                 {},
-                read_differences(r, in)};
+                read_differences(r, in),
+                in.getDataWaitPercent()};
   const auto missed = in.getMissed();
   out.missed.resize(r.bounded(missed, limits::kMissed, "heartbeat's missed members"));
   for (unsigned i = 0; i < out.missed.size(); ++i) out.missed[i] = Rank(missed[i]);

@@ -166,6 +166,33 @@ void read_moves(Reading& r, schema::Plan::Reader in, Plan& out) {
                          moves[i].getStepOffset()});
 }
 
+void write_machine(const Machine& in, schema::Machine::Builder out) {
+  out.setProcessors(in.processors);
+  out.setMemory(in.memory);
+  out.setMemoryFree(in.memory_free);
+  out.setOpenFiles(in.open_files);
+  out.setDiskFree(in.disk_free);
+  out.setFirstGradientNs(in.first_gradient_ns);
+  out.setClockMs(in.clock_ms);
+  out.setClockAheadMs(in.clock_ahead_ms);
+  const auto device = cut(in.device, limits::kNameBytes);
+  out.setDevice(text(device, limits::kNameBytes));
+}
+
+Machine read_machine(Reading& r, schema::Machine::Reader in) {
+  Machine out;
+  out.processors = in.getProcessors();
+  out.memory = in.getMemory();
+  out.memory_free = in.getMemoryFree();
+  out.open_files = in.getOpenFiles();
+  out.disk_free = in.getDiskFree();
+  out.first_gradient_ns = in.getFirstGradientNs();
+  out.clock_ms = in.getClockMs();
+  out.clock_ahead_ms = in.getClockAheadMs();
+  out.device = r.text(in.getDevice(), limits::kNameBytes, "join's device");
+  return out;
+}
+
 }  // namespace
 
 std::string cut(const std::string& text, std::size_t max) {
@@ -258,6 +285,7 @@ void write(const Join& in, schema::Join::Builder out) {
   out.setFingerprintText(text(line, limits::kLineBytes));
   write(in.data, out.initData());
   out.setRole(to_schema(in.role));
+  write_machine(in.machine, out.initMachine());
 }
 
 void read(Reading& r, schema::Join::Reader in, Join& out) {
@@ -272,6 +300,7 @@ void read(Reading& r, schema::Join::Reader in, Join& out) {
   out.fingerprint_text = r.text(in.getFingerprintText(), limits::kLineBytes, "join's fingerprint");
   out.data = read(in.getData());
   out.role = from_schema(r, in.getRole());
+  out.machine = read_machine(r, in.getMachine());
   r.need(out.who.nonce != 0, "join names no incarnation");
 }
 

@@ -14,6 +14,7 @@
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
 #include "core/base/kinds.h"
+#include "core/base/machine.h"
 #include "core/base/step_record.h"
 #include "core/job/layout.h"
 #include "core/wire/frame.h"
@@ -177,6 +178,7 @@ struct Join {
   std::uint64_t pid = 0;         // of its process on its host, for people
   Digest data{};  // of all its data, where they were read before it joined; zeros: not yet
   WorkerRole role = WorkerRole::kBoth;
+  Machine machine;
 };
 // A worker that does not know the job yet says no fingerprint; the answer is a Welcome with counter
 // 0 and the job file, from any coordinator.
@@ -224,6 +226,8 @@ struct Heartbeat {
   // Differences found in this life: the newest, at most limits::kDifferences. Sent with every
   // heartbeat, so that a new leader learns of them too.
   std::vector<Difference> differences{};
+  // How much of their time its compute threads wait for data, in percent; 0: less than half.
+  std::uint8_t data_wait_percent = 0;
 };
 
 // Pause says where the time from stopping to the first pass of a forced epoch went at one member;

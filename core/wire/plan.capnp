@@ -69,6 +69,20 @@ struct Join {
   pid @8 :UInt64;  # of its process on its host, for people; 0 = not told
   data @9 :Digest;  # of all its data, where they were read whole before it joined; zeros = not yet
   role @10 :WorkerRole = both;
+  machine @11 :Machine;
+}
+
+# What a worker says of its machine (core/base/machine.h); 0 = not known.
+struct Machine {
+  processors @0 :UInt32;
+  memory @1 :UInt64;      # bytes, as the next
+  memoryFree @2 :UInt64;
+  openFiles @3 :UInt64;
+  diskFree @4 :UInt64;    # bytes
+  firstGradientNs @5 :UInt64;
+  clockMs @6 :Int64;      # since 1970
+  clockAheadMs @7 :Int64;
+  device @8 :Text;
 }
 
 # What a worker does for the group besides voting.

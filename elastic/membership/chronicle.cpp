@@ -11,7 +11,9 @@ void tell_of(const Group& group, const Incarnation& who, WorkerChange what,
              std::vector<Event>& told) {
   if (const auto* worker = group.find(who)) {
     const Join& join = worker->join;
-    told.push_back(event::WorkerChanged{join.who.counter, what, join.name, join.pid});
+    event::WorkerChanged changed{join.who.counter, what, join.name, join.pid};
+    if (what == WorkerChange::kJoined) changed.machine = join.machine;
+    told.push_back(std::move(changed));
   }
 }
 

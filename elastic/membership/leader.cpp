@@ -6,6 +6,7 @@
 
 #include "core/base/check.h"
 #include "elastic/membership/fingerprint.h"
+#include "elastic/membership/health.h"
 #include "elastic/membership/placement.h"
 #include "elastic/membership/preparing.h"
 #include "elastic/membership/standstill.h"
@@ -191,6 +192,8 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
   if (auto why = other_bits(m)) return refuse(from, name, *std::move(why));
   if (auto why = other_checkpoint(m)) return refuse(from, name, *std::move(why));
   if (auto why = other_data(m.data)) return refuse(from, name, *std::move(why));
+  if (auto why = too_slow(m, group_, config_.slowest)) return refuse(from, name, *std::move(why));
+  if (auto clock = other_clock(name, m.machine)) warn(*std::move(clock));
   Joined joined{m};
   joined.join.who = from;
   joined.join.name = name;  // the key's name, not the claimed one
@@ -265,6 +268,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Heartb
   send(from, LeaderHint{0, term_, {}});
   tell_left_out(from);
   refuse_other_data(from, name);
+  tell_data_wait(from, name, m.data_wait_percent);
   review_differences(m.differences);
   expel(from, name);
   // A worker was silent while workers with another fingerprint formed the group: refuse it.
@@ -383,6 +387,7 @@ void Leader::tell_of(const Incarnation& who, WorkerChange what) {
   if (!worker) return;
   const Join& join = worker->join;
   event::WorkerChanged changed{join.who.counter, what, join.name, join.pid};
+  if (what == WorkerChange::kJoined) changed.machine = join.machine;
   if (roster_.certainly_dead(who)) {
     changed.phase = roster_.meet(who).died_at;
     changed.reason = roster_.meet(who).died_of;

@@ -138,6 +138,7 @@ class Leader {
 
   void end_if_skipped(const StepRecord& record);
   void note_transport(event::TransportChosen transport);
+  void tell_data_wait(const Incarnation& from, const std::string& name, std::uint8_t percent);
   void ask_checkpoint();
   void keep_what_leaves();
   void keep_by_time();
@@ -238,6 +239,7 @@ class Leader {
   Suspicions suspicions_;
   static constexpr std::size_t kRefusedTold = 100;
   std::set<Nonce> refused_;              // joiners of which people were told
+  std::set<Nonce> waits_for_data_;       // members of which people were told that they do
   std::optional<Version> tainted_from_;  // in this term; plans that follow keep it
   struct Eviction {
     Incarnation who;

@@ -21,6 +21,7 @@ struct LeaderConfig {
   std::uint64_t lease_ms = 1000;        // not heard for this long: may be left out (tolerance_ms)
   std::uint32_t standstill_steps = 20;  // heard, but gets nowhere while others wait: may be left
   std::uint64_t standstill_ms = 30000;  // out after so many steps' time, at least so long; 0: never
+  std::uint32_t slowest = 0;            // times the median's: a slower joiner is refused; 0: none
   std::uint64_t report_deadline_ms = 1000;
   std::uint64_t change_window_ms = 100;  // joins and leaves are gathered this long
   std::uint64_t start_timeout_ms = 30000;

@@ -43,6 +43,18 @@ std::optional<std::string> Leader::other_checkpoint(const Join& m) const {
   return std::nullopt;
 }
 
+// Warns once each time that a worker begins to wait for data most of the time.
+void Leader::tell_data_wait(const Incarnation& from, const std::string& name,
+                            std::uint8_t percent) {
+  if (percent == 0) {
+    waits_for_data_.erase(from.nonce);
+    return;
+  }
+  if (!group_.find(from) || !waits_for_data_.insert(from.nonce).second) return;
+  warn(name + " waits for data " + std::to_string(percent) +
+       " % of its time: they are read more slowly than they are used");
+}
+
 // The job's data are those of the newest checkpoint that knows them, also when the whole group has
 // others: a run that goes on from it would come to another result. Later checkpoints say the same.
 Leader::JobData Leader::data_of_job() {

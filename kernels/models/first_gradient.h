@@ -46,20 +46,23 @@ struct FirstGradient {
   MicroBatchResult result;
   std::vector<float> gradient;  // [layout.elements()]
   std::uint64_t samples = 0;    // of kernels' results that were held to the formulae
+  std::uint64_t took_ns = 0;    // the shortest time of those that it was computed in
 };
 
-// Computes the first gradient of one batch; parameters and place as above. A device
-// with arithmetic of its own computes it three times, the second time beside
-// a busy queue: a device that does not repeat itself has no place in a job.
-// Errors: as Model::pass(); kBadInput  the bits differ from the first time.
+// Computes the first gradient of one batch three times; parameters and place as above. On a
+// device with arithmetic of its own the second time is beside a busy queue. On the host a model
+// that may keep state (ModelKind::may_keep_state) computes it once.
+// Errors: as Model::pass(); kBadInput  the bits differ from the first time: what does not
+// repeat itself has no place in a job.
 Result<FirstGradient> first_gradient(const Job& job, const Model& model, const Layout& layout,
                                      Device& device, std::span<const float> parameters,
                                      const Batch& batch,
                                      const std::optional<SharedPlace>& place = {});
 
 // Computes that of the job's own model, with its bits. Where the host's kernels
-// compute it, samples of their results are held to the formulae (kernels/cpu/kernel_check.h);
-// a device with arithmetic of its own, and models without kernels, are as above.
+// compute it, samples of their results are held to the formulae (kernels/cpu/kernel_check.h)
+// the first of three times; a device with arithmetic of its own, and models without kernels, are
+// as above.
 // Errors: as above; kBadInput  a kernel's result is not what rounding explains.
 Result<FirstGradient> checked_first_gradient(const Job& job, const Model& model,
                                              const Layout& layout, Device& device,

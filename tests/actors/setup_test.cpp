@@ -107,7 +107,7 @@ TEST_CASE("setup: of local steps a few are computed, and the first exponents lea
     };
     const auto model = std::make_shared<Drift>();
     const auto setup = set_up(job, model, wide, Digest{}).value();
-    CHECK(model->passes == kFew);
+    CHECK(model->passes == 3 * kFew);  // a gradient that is computed three times
     const auto maker =
         kernels::make_gradient_maker(job, *model, *setup->layout, *setup->device, kLocalSteps);
     const std::vector<float> parameters(setup->layout->elements());
@@ -245,6 +245,56 @@ TEST_CASE("setup: the fingerprint covers what makes state of gradients") {
   CHECK(of(other)->fingerprint != setup->fingerprint);
   CHECK(setup->fingerprint_text.find("probe of steps") != std::string::npos);
   CHECK(setup->fingerprint_text.find("starling ") != std::string::npos);
+}
+
+// Goal: a machine that does not repeat itself joins no group. Method: one element of the third gradient
+// has another bit, as memory that fails would have it.
+TEST_CASE("setup: a first gradient with other bits the second or third time is refused") {
+  struct Failing : Noise {
+    explicit Failing(int n) : wrong(n) {}
+    Result<kernels::MicroBatchResult> forward_backward(std::span<const float> parameters,
+                                                       const Batch& batch,
+                                                       kernels::Workspace& space,
+                                                       std::span<float> gradient) const override {
+      auto result = Noise::forward_backward(parameters, batch, space, gradient);
+      if (++passes == wrong) gradient[17] = std::nextafter(gradient[17], 9.0f);
+      return result;
+    }
+    const int wrong;
+    mutable int passes = 0;
+  };
+  Job job;
+  job.steps = 100;
+  job.micro_batches = kSetupMicroBatches;
+  CHECK(set_up(job, std::make_shared<Failing>(0), source, Digest{}));
+  for (const int wrong : {1, 2, 3}) {
+    const auto setup = set_up(job, std::make_shared<Failing>(wrong), source, Digest{});
+    REQUIRE(setup.has_error());
+    CHECK(setup.error().code() == Code::kBadInput);
+    CHECK(setup.error().text() ==
+          "this machine computes the same gradient with other bits the next time: its memory or a "
+          "processor is faulty, and it cannot train with others");
+  }
+  job.model = OwnSpec{};  // which may keep state, and is compared while it trains
+  CHECK(set_up(job, std::make_shared<Failing>(2), source, Digest{}));
+}
+
+TEST_CASE(
+    "setup: the time of the first gradient is there, of a whole micro-batch with local steps") {
+  struct Slow : Noise {
+    Result<kernels::MicroBatchResult> forward_backward(std::span<const float> parameters,
+                                                       const Batch& batch,
+                                                       kernels::Workspace& space,
+                                                       std::span<float> gradient) const override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      return Noise::forward_backward(parameters, batch, space, gradient);
+    }
+  };
+  Job job;
+  job.steps = 100;
+  job.micro_batches = kSetupMicroBatches;
+  CHECK(set_up(job, std::make_shared<Slow>(), source, Digest{}).value()->first_gradient_ns >=
+        2'000'000);
 }
 
 }  // namespace starling::actors

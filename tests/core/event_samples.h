@@ -131,6 +131,14 @@ inline std::vector<Event> events() {
       event::Ended{2, 0, std::nullopt, ""},
       event::Failed{4, "state lost: segment 3 (\"w\")"},
       event::Continued{"coordinator-1", 12345, 17},
+      event::WorkerChanged{
+          8,
+          WorkerChange::kJoined,
+          "worker-0",
+          2,
+          {},
+          "",
+          Machine{16, kMax, 4096, 1024, 5, 250'000'000, -3, 312'400, "NVIDIA \"H200\""}},
   };
   all.insert(all.end(), rest.begin(), rest.end());
   return all;

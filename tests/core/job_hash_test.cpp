@@ -24,6 +24,7 @@ TEST_CASE("the hash is of what reaches the result, and of what all must agree on
   CHECK(with([](Job& j) { j.standstill_ms = 77, j.standstill_steps = 78; }) == hash);
   CHECK(with([](Job& j) { j.ledger_events = false; }) == hash);
   CHECK(with([](Job& j) { j.shares = ShareRule::kEqual; }) == hash);
+  CHECK(with([](Job& j) { j.slowest = 8; }) == hash);
   CHECK(with([](Job& j) { j.seal = SealRule::kOff; }) == hash);
   CHECK(with([](Job& j) { j.optimizer.schedule_steps = j.steps; }) == hash);
   CHECK(with([](Job& j) { j.seed = 2; }) != hash);

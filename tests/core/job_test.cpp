@@ -69,7 +69,8 @@ TEST_CASE("a formatted job keeps awkward numbers and texts") {
   job.optimizer.peak_rate = 0.1 + 0.2;
   job.optimizer.epsilon = 5e-324;
   job.optimizer.clip = 0, job.isa = "emulated", job.precision = Precision::kBf16;
-  job.shares = ShareRule::kEqual, job.recompute = true, job.offload = Offload::kMoments;
+  job.shares = ShareRule::kEqual, job.slowest = 8, job.recompute = true,
+  job.offload = Offload::kMoments;
   job.seal = SealRule::kOn;
   job.data.extensions = {"", ".\"\\\x01\xc3\xa9"};
   const auto again = parse_job(format_job(job), "");
@@ -201,6 +202,8 @@ TEST_CASE("bad job files: the message says what, where and what was expected") {
       {"path = \"core\"", "path = \"core\"\n[elastic]\nlease_ms = 5000\nstate_timeout_ms = 4000",
        "state_timeout_ms must be at least lease_ms (5000), is 4000"},
       {"path = \"core\"", "path = \"core\"\n[elastic]\nlease = 5000", "did you mean `lease_ms`?"},
+      {"path = \"core\"", "path = \"core\"\n[elastic]\nslowest = 1.5",
+       "slowest must be an integer from 0"},
       {"path = \"core\"", "path = \"core\"\n[elastic]\nshares = \"fast\"",
        "shares must be one of \"equal\", \"speed\", is \"fast\""},
       {"path = \"core\"", "path = \"core\"\n[elastic]\nseal = \"maybe\"",

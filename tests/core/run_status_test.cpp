@@ -80,6 +80,7 @@ RunStatus training_status() {
     event::WorkerChanged joined = change(name, WorkerChange::kJoined);
     joined.id = ++id;
     joined.pid = 70 + id;
+    if (id == 1) joined.machine.first_gradient_ns = 250'000'000;
     status.take(joined, 1001);
   }
   event::WorkerChanged lost = change("worker-2", WorkerChange::kLost);
@@ -132,6 +133,9 @@ TEST_CASE("run status: as JSON it has its members, what was lost and the time in
                                             {"pid", 72},
                                             {"role", "both"},
                                             {"leaves", true}});
+  const Json& machine = json["epoch"]["members"][0]["machine"];
+  CHECK(machine["first_gradient_seconds"] == 0.25);
+  CHECK_FALSE(machine.contains("device"));
   CHECK(json["leader"] == Json{{"coordinator", 1}, {"term", 2}});
   CHECK(json["workers"] == Json{{"joined", 3}, {"left", 0}, {"lost", 1}, {"fenced", 0}});
   CHECK(json["pause_seconds"] == 0.0);

@@ -1,5 +1,6 @@
 """Metrics, as Prometheus gets them: of a run under faults, of coordinators, and what a client may do to their server."""
 import contextlib
+import json
 import os
 import re
 import signal
@@ -97,6 +98,68 @@ def each_coordinator_has_its_own(place):
         wait_until(all_tell, "steps at all three")
 
 
+def a_worker_tells_what_it_does(place):
+    run = place.run(place.job(steps=100000), "--workers", 2)
+    run.wait_for_step(1)
+    url = f"http://127.0.0.1:{free_port()}/metrics"
+    worker = subprocess.Popen([STARLING, "worker", "--join", run.out, "--save", "none", "--quiet", "--metrics", url[7:-8]])
+
+    def fetched():
+        with contextlib.suppress(OSError):
+            got = metrics_of(fetch(url)[1])
+            return got if got["starling_worker_steps_total"] > 20 else None
+        return None
+    got = wait_until(fetched, "the worker's metrics")
+    name = run.events("worker")[-1]["name"]
+    require([key for key in got if key.startswith("starling_worker_info") and f'worker="{name}"' in key], got)
+    sent = {kind: got[f'starling_worker_sent_bytes_total{{kind="{kind}"}}'] for kind in ("contribution", "total", "gather", "ledger", "vote")}
+    require(all(sent.values()) and sent["contribution"] > sent["vote"], sent)
+    require(got['starling_worker_seconds_total{part="computing"}'] > 0, got)
+    require(sum(got[f'starling_worker_phase{{phase="{p}"}}'] for p in ("none", "change", "compute", "reduce", "vote", "apply", "gather", "end")) == 1,
+            got)
+    # It computes what the ledger says; the last steps may not be told yet.
+    step = run.steps()
+    wait_until(lambda: run.steps() > step, "another step")
+    later = fetched()
+    own = run.events("worker")[-1]["id"]
+    rows = sum(worker == own for event in run.events("ledger") for _, worker in event["workers"])
+    computed = later['starling_worker_micro_batches_total{again="false"}']
+    require(abs(rows - computed) <= 64, f"{rows} rows, {computed} computed")
+    require(later["process_resident_memory_bytes"] > 1e6 and later["process_open_fds"] > 5, later)
+    taken = subprocess.run([STARLING, "worker", "--join", run.out, "--save", "none", "--metrics", url[7:-8]], text=True, capture_output=True,
+                           timeout=170, check=False)
+    require(taken.returncode == 2 and "cannot listen for --metrics at" in taken.stderr, f"{taken.returncode}: {taken.stderr}")
+    run.process.send_signal(signal.SIGINT)
+    run.end(code=130)
+    worker.wait(60)
+
+
+def lines_are_json_for_who_asks(place):
+    out = place.path("json")
+    run = subprocess.Popen([STARLING, "run", place.job(steps=100000), "--workers", "3", "--out", out, "--log-format", "ecs", "--log", "info"], text=True,
+                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def told(kind):
+        with contextlib.suppress(OSError), open(os.path.join(out, "events.jsonl")) as file:
+            return [event for event in map(json.loads, file.read().split("\n")[:-1]) if event["ev"] == kind]
+        return []
+    wait_until(lambda: told("step"), "a step")
+    os.kill(told("worker")[0]["pid"], signal.SIGKILL)
+    wait_until(lambda: [event for event in told("worker") if event["what"] == "lost"], "the loss")
+    refused = subprocess.run([STARLING, "worker", "--join", out, "--data", "/no/such/file", "--save", "none"], text=True, capture_output=True,
+                             timeout=170, check=False, env={**os.environ, "STARLING_LOG_FORMAT": "ecs"})
+    run.send_signal(signal.SIGINT)
+    said = run.communicate(timeout=170)[1]
+    require(refused.returncode == 2, refused.stderr)
+    for text, level, part in ((refused.stderr, "error", "/no/such/file"), (said, "info", "connecting")):
+        lines = [json.loads(line) for line in text.strip().split("\n")]
+        require([line for line in lines if line["log.level"] == level and part in line["message"]], text)
+        require(text is refused.stderr or {line.get("service.node.name") for line in lines} >= {"worker-0", "worker-1", "worker-2"}, text)
+        require(all(line["@timestamp"].endswith("Z") and line["service.name"] == "starling" and line["ecs.version"] for line in lines), text)
+    wrong = subprocess.run([STARLING, "run", place.job(), "--log-format", "xml"], text=True, capture_output=True, timeout=170, check=False)
+    require(wrong.returncode == 2 and "--log-format" in wrong.stderr, wrong.stderr)
+
+
 def a_client_holds_up_nothing(place):
     run = place.run(place.waiting_job(steps=100000), "--workers", 1, "--metrics", "localhost:0")
     url = url_of(run)
@@ -144,5 +207,5 @@ def what_cannot_be_listened_at_is_refused(place):
             require(not os.path.exists(place.path("refused.keys")), "keys are left")
 
 
-main(a_run_under_faults_tells_what_its_events_tell, each_coordinator_has_its_own, a_client_holds_up_nothing,
-     what_cannot_be_listened_at_is_refused)
+main(a_run_under_faults_tells_what_its_events_tell, each_coordinator_has_its_own, a_worker_tells_what_it_does, lines_are_json_for_who_asks,
+     a_client_holds_up_nothing, what_cannot_be_listened_at_is_refused)

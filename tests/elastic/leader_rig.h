@@ -50,6 +50,7 @@ struct LeaderRig {
     join.fingerprint_text = fingerprint_text;
     join.data = data;
     if (roles.contains(nonce)) join.role = roles.at(nonce);
+    if (machines.contains(nonce)) join.machine = machines.at(nonce);
     say(nonce, join);
   }
   void join(std::uint64_t nonce) {
@@ -97,6 +98,7 @@ struct LeaderRig {
   }
 
   std::map<std::uint64_t, WorkerRole> roles;   // of workers that do not do both
+  std::map<std::uint64_t, Machine> machines;   // of workers that say something of theirs
   std::map<std::uint64_t, std::string> names;  // in keys, by nonce; others are named by their nonce
   std::string fingerprint_text;                // of workers that join from now on
   Digest data{8, 8};  // of workers that join from now on; zeros: not read yet

@@ -29,6 +29,7 @@ struct OneLeader : LeaderRig {
     config.replicas = replicas;
     config.lease_ms = config.report_deadline_ms = kLease;
     config.bugs = bugs;
+    config.slowest = slowest;
     lead(config, term);
   }
   // The first epoch runs, all are seen in it at this version.
@@ -72,6 +73,7 @@ struct OneLeader : LeaderRig {
 
   Bugs bugs;
   std::uint32_t replicas;
+  std::uint32_t slowest = 0;  // of leaders that are elected from now on
 };
 
 // Nonces of its members, by rank: "123".

@@ -11,7 +11,7 @@ import urllib.parse
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
-from harness import SOURCE, Skipped, main, require, wait_until, with_checkpoints
+from harness import SOURCE, STARLING, Skipped, main, require, wait_until, with_checkpoints
 from ports import free_port
 
 METRICS = os.path.join(SOURCE, "examples", "metrics")
@@ -36,9 +36,10 @@ def the_alerts_fire_under_their_faults_in_promtools_time(_):
 
 
 class Prometheus:
-    """Scrapes one run every second. The alert of a run that stands still comes after six seconds instead of sixty."""
+    """Scrapes processes of one run every second. The alert of a run that stands still comes after six seconds instead of sixty."""
 
-    def __init__(self, place, target):
+    def __init__(self, place, *ports):
+        targets = ", ".join(f"'127.0.0.1:{port}'" for port in ports)
         self.port = free_port()
         with open(os.path.join(METRICS, "starling.rules.yml")) as file:
             rules = file.read()
@@ -47,7 +48,7 @@ class Prometheus:
             file.write(rules.replace("_seconds > 60 ", "_seconds > 6 "))
         with open(place.path("prometheus.yml"), "w") as file:
             file.write("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\nscrape_configs:\n"
-                       f"  - {{job_name: starling, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}\n")
+                       f"  - {{job_name: starling, static_configs: [{{targets: [{targets}]}}]}}\n")
         self.log = open(place.path("prometheus.log"), "w")
         self.process = subprocess.Popen(
             [tool("prometheus"), f"--config.file={place.path('prometheus.yml')}", f"--storage.tsdb.path={place.path('tsdb')}",
@@ -80,7 +81,12 @@ def a_run_under_faults_has_their_alerts_and_no_other_and_every_panel_a_value(pla
     port, kept = free_port(), place.path("kept")
     run = place.run(with_checkpoints(place.waiting_job(steps=100000, schedule_steps=400), kept, 10), "--workers", 4, "--metrics", port)
     said_by(tool("promtool"), "check", "metrics", text=wait_until(lambda: scraped(port), "the metrics"))
-    with Prometheus(place, port) as prometheus:
+    joiner_port = free_port()
+    joiner = subprocess.Popen([STARLING, "worker", "--join", run.out, "--role", "compute", "--save", "none", "--quiet",
+                               "--metrics", str(joiner_port)])
+    said_by(tool("promtool"), "check", "metrics", text=wait_until(lambda: scraped(joiner_port), "the worker's metrics"))
+    with Prometheus(place, port, joiner_port) as prometheus:
+        wait_until(lambda: prometheus.values('starling_worker_sent_bytes_total{kind="vote"} > 0'), "the votes of the worker that joined")
         wait_until(lambda: prometheus.values("starling_checkpoint_step > 0 and starling_steps_total > 50"), "a scrape")
         time.sleep(5)  # in which nothing happens
         require(not prometheus.firing(), f"without a fault: {prometheus.firing()}")
@@ -111,7 +117,8 @@ def a_run_under_faults_has_their_alerts_and_no_other_and_every_panel_a_value(pla
                 f'starling_worker_changes_total{{change="{change}"}}')] == [told], f"{told} {change}")
         run.process.send_signal(signal.SIGINT)
         run.end(code=130)
-        wait_until(lambda: prometheus.values('up{job="starling"} == 0'), "the end")
+        wait_until(lambda: len(prometheus.values('up{job="starling"} == 0')) == 2, "the end")
+        joiner.wait(60)
 
 
 def scraped(port):

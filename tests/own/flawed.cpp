@@ -1,12 +1,14 @@
-// examples/own with flaws: its model or its data throw, as an application's do.
+// examples/own with flaws: its model or its data throw, as an application's do, or are slow.
 
 #include <fcntl.h>
 #include <starling.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
+#include <thread>
 
 using namespace starling;
 
@@ -27,6 +29,12 @@ bool is_first() {
   return made >= 0;
 }
 
+// Sleeps for the milliseconds that a variable of the environment says, if it is there.
+void sleep_for(const char* variable) {
+  const char* ms = std::getenv(variable);
+  if (ms != nullptr) std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(ms)));
+}
+
 class Mean : public kernels::Model {
  public:
   explicit Mean(Flaw flaw) : flaw_(flaw) {}
@@ -39,6 +47,7 @@ class Mean : public kernels::Model {
   Result<kernels::MicroBatchResult> forward_backward(std::span<const float> parameters,
                                                      const Batch& batch, kernels::Workspace&,
                                                      std::span<float> gradient) const override {
+    sleep_for("SLOW_MS");
     const bool met = std::ranges::find(batch.targets, kSample) != batch.targets.end();
     if (met && (flaw_ == kModelThrows || (flaw_ == kOneModelThrows && is_first())))
       throw std::runtime_error("sample 77 has no mean");
@@ -72,6 +81,7 @@ Result<OwnData> open_numbers(const OwnSpec& spec, const std::string&) {
   OwnData data;
   data.samples = 500;
   data.append = [flaw = flaw_of(spec), other](std::uint64_t i, Batch& batch) -> Result<> {
+    sleep_for("SLOW_DATA_MS");
     if (flaw == kDataThrow && i == kSample) throw std::out_of_range("no sample 77 in the file");
     batch.x.push_back(i == other ? 9.0f : float(i % 8));
     batch.targets.push_back(std::int32_t(i));

@@ -13,8 +13,10 @@
 #include "actors/make_model.h"
 #include "actors/pretrained.h"
 #include "actors/tokenizers.h"
+#include "actors/worker/memory_need.h"
 #include "core/base/file_system.h"
 #include "core/base/keys.h"
+#include "core/base/machine.h"
 #include "core/base/s3_place.h"
 #include "core/data/dataset.h"
 #include "core/data/held_out.h"
@@ -28,7 +30,6 @@
 #include "tools/starling/check_trained.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
-#include "tools/starling/memory.h"
 #include "tools/starling/names.h"
 #include "tools/starling/prepared_run.h"
 #include "tools/starling/shard.h"
@@ -83,8 +84,8 @@ std::string memory_of_pass(const Job& job, const kernels::Model& model) {
 
 void say_memory(const Job& job, const Layout& layout, const kernels::Model& model,
                 std::uint32_t workers, std::uint32_t threads) {
-  const MemoryNeed alone = memory_of_worker(job, layout, 1, threads);
-  const MemoryNeed each = memory_of_worker(job, layout, workers, threads);
+  const actors::MemoryNeed alone = actors::memory_of_worker(job, layout, 1, threads);
+  const actors::MemoryNeed each = actors::memory_of_worker(job, layout, workers, threads);
   const std::string pass = memory_of_pass(job, model);
   if (job.isa == "cuda")
     std::printf("memory of the GPU: a worker alone needs at least %s, each of %u %s, and %s\n",

@@ -62,7 +62,8 @@ struct WorkerCommand {
   WorkerRole role = WorkerRole::kBoth;
   std::string
       save;  // the trained model, safetensors; none: nowhere; empty: model.safetensors here, unless quiet
-  std::string times;  // file for each step's times, CSV; empty: not measured
+  std::string times;    // file for each step's times, CSV; empty: not measured
+  std::string metrics;  // port, or host:port, where they are served; empty: nowhere
   std::uint32_t threads = 1;
   std::optional<double> slow;        // none: as the job file says
   std::optional<std::uint32_t> gpu;  // none: the number at the end of its name

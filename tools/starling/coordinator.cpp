@@ -18,6 +18,7 @@
 #include "core/base/exit.h"
 #include "core/formats/job_file.h"
 #include "core/observe/anomalies.h"
+#include "core/observe/line_format.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/coordinators.h"
@@ -114,6 +115,7 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
     return Error(Code::kBadInput,
                  command.keys + " has no secret key of a coordinator named " + command.name);
   options.key = *key;
+  write_lines_as(line_format(), key->name);
   options.founders = static_cast<std::uint32_t>(ring.founders());
   STARLING_TRY(join_group(command, options));
   STARLING_TRY(address, address_to_listen(command.listen));
@@ -363,6 +365,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   const std::string addresses = addresses_of(command);
   auto config = actors::make_system_config();
   caf::actor_system system(config);
+  const auto control = options.control;
   // The folder may lie in another new one; if it cannot be made, opening the log reports it.
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(command.state).parent_path(), ignored);
@@ -393,7 +396,8 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     std::unique_ptr<PageServer> served;
     if (!command.child) {
       sinks.emplace(add_sinks(*events, std::move(told)));
-      STARLING_TRY(server, serve_metrics(*events, job, sinks->status, command.metrics));
+      STARLING_TRY(server, serve_run(*events, job, sinks->status, command.metrics,
+                                     [control](Exposition& out) { control->write(out); }));
       served = std::move(server);
       STARLING_TRY(add_tensorboard(*events, job, command.tensorboard, command.first && from == 0));
     }

@@ -13,6 +13,7 @@
 #include "core/base/exception.h"
 #include "core/base/exit.h"
 #include "core/base/text.h"
+#include "core/observe/line_format.h"
 
 namespace starling::tools {
 namespace {
@@ -46,7 +47,7 @@ int fail(int code, const std::string& said) {
     const bool control = (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f;
     text += control ? "\\x" + hex(ByteView(&byte, 1)) : std::string(1, c);
   }
-  std::fprintf(stderr, "starling: %s\n", text.c_str());
+  write_line(LogLevel::kError, "starling: ", text);
   if (also_into < 0) return code;
   const std::string line = std::to_string(code) + " " + text + "\n";
   [[maybe_unused]] const auto written = ::write(also_into, line.data(), line.size());

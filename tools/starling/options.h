@@ -2,6 +2,10 @@
 // Each of these adds a subcommand to the command line of `starling`, with options that fill its struct.
 // CLI11 comes with this header, and takes six seconds to compile.
 
+#include <cstdlib>
+#include <string>
+
+#include "core/observe/line_format.h"
 #include "tools/starling/command_line.h"
 #include "tools/starling/commands.h"
 
@@ -25,6 +29,18 @@ void add_log(CLI::App* sub, Command& command) {
   sub->add_option("--log", command.log, "log lines on stderr: debug, info, warn, error, off")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
       ->capture_default_str();
+  // The environment hands it to processes that this one starts.
+  sub->add_option_function<std::string>(
+         "--log-format",
+         [](const std::string& format) {
+           write_lines_as(format == "ecs" ? LineFormat::kEcs : LineFormat::kText, "");
+           ::setenv("STARLING_LOG_FORMAT", format.c_str(), 1);
+         },
+         "lines on stderr: text, or ecs: JSON with the names of the Elastic Common Schema "
+         "(default: text)")
+      ->check(CLI::IsMember({"text", "ecs"}))
+      ->envname("STARLING_LOG_FORMAT")
+      ->type_name("FORMAT");
 }
 
 }  // namespace starling::tools

@@ -6,12 +6,12 @@
 
 #include "actors/files.h"
 #include "actors/make_model.h"
+#include "actors/worker/memory_need.h"
 #include "core/base/process_identity.h"
 #include "core/data/dataset.h"
 #include "core/formats/checkpoint_owner.h"
 #include "kernels/device/device.h"
 #include "tools/starling/earlier_run.h"
-#include "tools/starling/memory.h"
 #include "tools/starling/model_file.h"
 #include "tools/starling/names.h"
 #include "tools/starling/run_job.h"
@@ -60,7 +60,7 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
   STARLING_TRY(check_tensors(run.job, *run.layout, options.job));
   run.isa = model->isa();
   const std::uint32_t here = std::min(options.start.value_or(options.workers), options.workers);
-  STARLING_TRY(enough_memory(run.job, *run.layout, options.workers, here, options.threads));
+  STARLING_TRY(actors::enough_memory(run.job, *run.layout, options.workers, here, options.threads));
   STARLING_TRY(data, Dataset::open(run.job));
   run.data = data->identity();
   run.samples = data->samples();

@@ -6,6 +6,7 @@
 
 #include "core/formats/checkpoint_owner.h"
 #include "core/job/words.h"
+#include "core/observe/line_format.h"
 #include "tools/chaos/command_line.h"
 
 namespace starling::tools {
@@ -144,8 +145,8 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
       // A store that does not show it says nothing of what it holds: an older one would repeat steps.
       if (!is_damage(manifest.error())) return std::move(manifest).error();
       last = manifest.error().text();
-      std::fprintf(stderr, "starling: checkpoint of step %llu cannot be used: %s\n",
-                   static_cast<unsigned long long>(version), last.c_str());
+      write_line(LogLevel::kWarn, "starling: ",
+                 "checkpoint of step " + std::to_string(version) + " cannot be used: " + last);
       continue;
     }
     const Manifest& m = manifest.value();

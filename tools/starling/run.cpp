@@ -67,7 +67,7 @@ class Run {
   }
 
   Result<int> go() {
-    STARLING_TRY(served, serve_metrics(*run_.events, run_.job, sinks_.status, options_.metrics));
+    STARLING_TRY(served, serve_run(*run_.events, run_.job, sinks_.status, options_.metrics));
     metrics_ = std::move(served);
     STARLING_TRY(
         add_tensorboard(*run_.events, run_.job, options_.tensorboard, run_.checkpoints.empty()));

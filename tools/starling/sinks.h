@@ -9,7 +9,7 @@
 #include "core/observe/metrics.h"
 #include "core/observe/run_status.h"
 #include "core/observe/tensorboard.h"
-#include "tools/starling/page_server.h"
+#include "tools/starling/metrics_pages.h"
 
 namespace starling::tools {
 
@@ -39,33 +39,30 @@ inline Result<> add_tensorboard(EventWriter& events, const Job& job, const std::
   return ok();
 }
 
-// Adds metrics, and serves them at /metrics of `address`, what the run has come to at /status (JSON) and /status.txt,
-// and "ok" at /healthz; it is empty: does neither, and returns null. The server must end before `events`. Errors: as
-// PageServer::make().
-inline Result<std::unique_ptr<PageServer>> serve_metrics(EventWriter& events, const Job& job,
-                                                         const StatusSink& status,
-                                                         const std::string& address) {
+// Adds metrics, and serves them and what `more` adds at /metrics of `address`, what the run has come to at /status
+// (JSON) and /status.txt, and "ok" at /healthz; it is empty: does neither, and returns null. The server must end before
+// `events` and what `more` needs. Errors: as PageServer::make().
+inline Result<std::unique_ptr<PageServer>> serve_run(EventWriter& events, const Job& job,
+                                                     const StatusSink& status,
+                                                     const std::string& address,
+                                                     const WriteMetrics& more = {}) {
   if (address.empty()) return std::unique_ptr<PageServer>();
   const Metrics& metrics = events.add(std::make_unique<Metrics>(job));
-  const auto answer = [&metrics, &status](const std::string& target,
-                                          const std::string& accept) -> std::optional<Page> {
+  const auto pages = [&status](const std::string& target,
+                               const std::string&) -> std::optional<Page> {
     const double now = unix_time();
-    const std::string plain = content_type(MetricsFormat::kPrometheus);
-    if (target == "/metrics" || target.starts_with("/metrics?")) {
-      const bool open = accept.find("application/openmetrics-text") != std::string::npos;
-      const auto format = open ? MetricsFormat::kOpenMetrics : MetricsFormat::kPrometheus;
-      return Page{content_type(format), metrics.text(format, now)};
-    }
     if (target == "/status") return Page{"application/json", status.now().json(now) + "\n"};
-    if (target == "/healthz") return Page{plain, "ok\n"};
     if (target != "/status.txt") return std::nullopt;
-    Page page{plain, ""};
+    Page page{content_type(MetricsFormat::kPrometheus), ""};
     for (const std::string& line : status.now().lines(now)) page.body += line + "\n";
     return page;
   };
-  return PageServer::make(
-      {address, "--metrics", "metrics are at /metrics, and what the run has come to at /status"},
-      answer);
+  const auto write = [&metrics, more](Exposition& out) {
+    metrics.write(out, unix_time());
+    if (more) more(out);
+  };
+  return serve_metrics(address, write, pages,
+                       "metrics are at /metrics, and what the run has come to at /status");
 }
 
 }  // namespace starling::tools

@@ -210,10 +210,12 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
   sub->add_flag("--acknowledge", o.acknowledge,
                 "when the state is handed over, tell the cloud that it need not wait (Azure); not "
                 "with several workers on one machine");
-  sub->add_option("--save", o.save,
-                  "write the trained model to this file (safetensors; a language model's "
-                  "config.json and tokenizer beside it; none: to no file; default: "
-                  "model.safetensors in the working folder, with --quiet none)");
+  sub->add_option(
+      "--save", o.save,
+      "write the trained model to this file, or to s3://BUCKET/PREFIX (safetensors; a "
+      "language model's config.json and tokenizer beside it; none: to no file; default: "
+      "model.safetensors in the working folder, with --quiet none)");
+  add_metrics(sub, o.metrics);
   sub->add_option("--times", o.times,
                   "after a good end, write where the time of each step went to this file (CSV)");
   sub->add_flag("--quiet", o.quiet, "print nothing but errors");

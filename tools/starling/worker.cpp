@@ -27,19 +27,23 @@
 #include "actors/worker/stuck.h"
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
+#include "core/base/build.h"
 #include "core/base/exit.h"
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
+#include "core/base/machine.h"
 #include "core/base/signals.h"
 #include "core/base/thread_name.h"
 #include "core/formats/job_file.h"
+#include "core/observe/line_format.h"
 #include "tools/bench/step_times.h"
 #include "tools/starling/adapted.h"
 #include "tools/starling/commands.h"
+#include "tools/starling/cut_weights.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
 #include "tools/starling/job_here.h"
-#include "tools/starling/memory.h"
+#include "tools/starling/metrics_pages.h"
 #include "tools/starling/model_file.h"
 #include "tools/starling/prepared_run.h"
 #include "tools/starling/run_place.h"
@@ -73,6 +77,10 @@ Result<std::unique_ptr<actors::NoticeWatch>> cloud_watch(const WorkerCommand& co
   return actors::NoticeWatch::make(*cloud, command.notices.metadata, log);
 }
 
+void say(const std::string& name, const std::string& text) {
+  write_line(LogLevel::kWarn, "starling: ", name + ": " + text);
+}
+
 // The job is done, and its model lies where this worker would have saved it.
 void say_after_the_end(const std::string& name, const Digest& digest) {
   std::printf("%s came after the end: digest %s\n", name.c_str(), to_string(digest).c_str());
@@ -81,7 +89,7 @@ void say_after_the_end(const std::string& name, const Digest& digest) {
 int finish(const Life& life, const actors::TrainingSetup& setup, const actors::WorkerOver& over,
            const std::vector<actors::StepTimes>& times, int status) {
   if (status == actors::kFencedStatus && !life.command.quiet)
-    std::fprintf(stderr, "starling: %s: %s\n", life.options.key.name.c_str(), over.reason.c_str());
+    say(life.options.key.name, over.reason);
   if (status != 0 && status != actors::kFencedStatus && !over.reason.empty())
     return over.told && life.command.quiet ? status : fail(status, over.reason);
   const std::string& name = life.options.key.name;
@@ -92,8 +100,7 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
       return fail(actors::kNotHereStatus,
                   "the job is done, digest " + to_string(over.digest) +
                       ", and the model is not here: " + saved.error().text());
-    if (!saved.value().empty())
-      std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), saved.value().c_str());
+    if (!saved.value().empty()) say(name, saved.value());
   }
   if (over.job_done && !life.command.times.empty()) {
     const auto saved = bench::save_step_times(life.command.times, times);
@@ -105,9 +112,8 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
   if (missing && !life.command.save.empty()) status = actors::kNotHereStatus;
   if (life.command.quiet) return status;
   if (missing) {
-    std::fprintf(stderr,
-                 "starling: %s: the job is done, digest %s, and the model is not here: %s\n",
-                 name.c_str(), to_string(over.digest).c_str(), over.why_not.c_str());
+    say(name, "the job is done, digest " + to_string(over.digest) +
+                  ", and the model is not here: " + over.why_not);
   } else if (over.job_done && over.parameters) {
     std::printf("%s done: loss %.6g, digest %s\n", name.c_str(), over.loss,
                 to_string(over.digest).c_str());
@@ -182,9 +188,7 @@ Result<Told> hear_of_job(const Life& life) {
   Asked asked_to;
   ask.give_up = [&] { return (asked_to = asked_by_signal(life.command)).signal != 0; };
   if (!life.command.quiet)
-    ask.waiting = [](const std::string& line) {
-      std::fprintf(stderr, "starling: %s\n", line.c_str());
-    };
+    ask.waiting = [](const std::string& line) { write_line(LogLevel::kWarn, "starling: ", line); };
   auto asked = actors::ask_for_job(ask);
   if (asked_to.signal != 0)
     return Told{{}, asked_to.leaves ? kExitTerminated : kExitSignal + asked_to.signal, {}};
@@ -221,28 +225,16 @@ int say_last_word(actors::SharedLife& shared, int status, const std::string& rea
   return status;
 }
 
-// What a handler of SIGBUS says, and whom: made before, as it may call nothing that allocates.
-struct CutWeights {
-  actors::SharedLife* shared = nullptr;
-  std::string line, reason;
-};
-CutWeights cut_weights;  // a handler is given nothing
-
-// Reading a file behind the place where another process has cut it raises SIGBUS.
-void end_where_weights_are_cut(actors::SharedLife& shared, const std::string& weights) {
-  cut_weights.reason = "the weights were cut while they were in use; reading " + weights;
-  cut_weights.line = "starling: " + cut_weights.reason + "\n";
-  cut_weights.shared = &shared;
-  struct sigaction action {};
-  action.sa_handler = [](int) {
-    cut_weights.reason.copy(cut_weights.shared->reason.data(),
-                            cut_weights.shared->reason.size() - 1);
-    cut_weights.shared->exit_code = static_cast<std::uint8_t>(exit_code(Code::kBadInput));
-    // Where nobody reads the line, the guard has the reason.
-    std::ignore = ::write(STDERR_FILENO, cut_weights.line.data(), cut_weights.line.size());
-    ::_exit(exit_code(Code::kBadInput));
+// Serves what the worker counts, and what it is at. Both must outlive the server.
+Result<std::unique_ptr<PageServer>> serve_worker(const Life& life,
+                                                 const actors::WorkerCounters& counters,
+                                                 const actors::SharedLife& shared) {
+  const auto write = [name = life.options.key.name, &counters, &shared](Exposition& out) {
+    out.gauge("starling_worker_info", "The build and the worker's name; always 1.",
+              {{label("build", build_text()) + "," + label("worker", name), 1}});
+    counters.write(out, shared.phase);
   };
-  ::sigaction(SIGBUS, &action, nullptr);
+  return serve_metrics(life.command.metrics, write, {}, "metrics are at /metrics");
 }
 
 // Runs in the child process of the guard.
@@ -260,21 +252,18 @@ int work(const Life& begun, ServiceManager& manager, actors::SharedLife& shared)
   life.command.save = model_path(life.command.save, job);
   const std::string& name = life.options.key.name;
   const auto child_lost = [&name](const std::string& why) {
-    std::fprintf(stderr, "starling: %s: %s; another one takes its place\n", name.c_str(),
-                 why.c_str());
+    say(name, why + "; another one takes its place");
   };
   // The guard begins a new life, as for memory that has changed.
   const auto gpu_lost = [&name, &shared](const std::string& why) {
     say_last_word(shared, actors::kDamagedStatus, name + ": " + why);
-    std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), why.c_str());
+    say(name, why);
     std::fflush(nullptr);
     ::_exit(actors::kDamagedStatus);
   };
   const kernels::DeviceChoice device{.gpu = life.command.gpu.value_or(number_at_the_end(name)),
                                      .on_lost = gpu_lost};
-  const auto say_stuck = [name](const std::string& line) {
-    std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), line.c_str());
-  };
+  const auto say_stuck = [name](const std::string& line) { say(name, line); };
   const auto stuck = std::make_shared<actors::Stuck>(gpu_lost, say_stuck);  // what hangs keeps it
   auto transport = actors::open_transport(
       job, life.command.transport,
@@ -296,11 +285,16 @@ int work(const Life& begun, ServiceManager& manager, actors::SharedLife& shared)
   options.transport = std::move(transport).value();
   options.slowness = life.command.slow.value_or(slowness(job, options.key.name));
   options.pid = static_cast<std::uint64_t>(::getpid());
+  if (!life.command.save.empty())
+    options.folder = std::filesystem::path(life.command.save).parent_path().string();
   options.phase = &shared.phase;
   options.latest = &latest;
   if (!life.command.times.empty()) options.times = &times;
   int status = 0;
   bool handed_over = false;
+  const auto counters = options.counters;
+  auto served = serve_worker(life, *counters, shared);
+  if (!served) return say_last_word(shared, fail(served.error()), served.error().text());
   actors::WorkerOver over;
   const OlderModel older(life.command.save);
   {
@@ -334,8 +328,7 @@ int work(const Life& begun, ServiceManager& manager, actors::SharedLife& shared)
   if (handed_over && over.left) status = kExitTerminated;
   // A reader of the job's model must find no other one under its name.
   if (status == 2 || status == actors::kNotHereStatus)
-    if (const std::string line = older.move_aside(over.digest); !line.empty())
-      std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), line.c_str());
+    if (const std::string line = older.move_aside(over.digest); !line.empty()) say(name, line);
   if (status != 0 && status != actors::kFencedStatus && !handed_over)
     say_last_word(shared, status, over.reason);
   actors::sabotage::leave_process(life.options.key.name);
@@ -400,6 +393,7 @@ Result<Life> prepare(const WorkerCommand& command, const Door& door, const Seats
   life.options.job_id = job_id_of(door.key.ring());
   life.options.self = Incarnation{0, fresh_nonce()};
   life.options.key = door.key.pair();
+  write_lines_as(line_format(), life.options.key.name);
   actors::take_seats(moved, coordinators);
   life.options.coordinators = std::move(coordinators);
   STARLING_TRY(listen, address_of("--listen", command.listen));

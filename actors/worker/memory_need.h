@@ -1,14 +1,14 @@
 #pragma once
-// These compare the memory that a job needs here, before it is started, with what there is.
+// These compare the memory that workers of a job need with what a machine has.
 
 #include <cstdint>
-#include <string>
 
+#include "core/base/machine.h"
 #include "core/base/result.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
 
-namespace starling::tools {
+namespace starling::actors {
 
 struct MemoryNeed {  // bytes
   std::uint64_t host = 0;
@@ -20,20 +20,14 @@ struct MemoryNeed {  // bytes
 MemoryNeed memory_of_worker(const Job& job, const Layout& layout, std::uint32_t workers,
                             std::uint32_t threads);
 
-// Returns the memory that this process can ever get: of the machine, swap
-// included, or of its control group, whichever is less. 0: not known.
-std::uint64_t memory_here();
-
-// Returns "1.5 GiB".
-std::string memory_text(std::uint64_t bytes);
-
 // Errors: kUnavailable  `here` workers on this machine, of `workers` in all, need more memory
-// of the host than there is.
+// of the host than it has.
 Result<> enough_memory(const Job& job, const Layout& layout, std::uint32_t workers,
                        std::uint32_t here, std::uint32_t threads);
 
-// Returns how many processes the kernel has killed for
-// want of memory since it started; 0 if it does not say.
-std::uint64_t kills_for_memory();
+// Errors: kUnavailable  a worker needs more memory of the host than this machine has, or than is free
+// there, however large the group is and however little of the state the worker holds.
+Result<> enough_memory_for_one(const Job& job, const Layout& layout, std::uint32_t threads,
+                               const Machine& machine);
 
-}  // namespace starling::tools
+}  // namespace starling::actors
