@@ -73,6 +73,56 @@ def everything_is_lost_but_the_store_and_the_job_goes_on(place):
 
 
 
+def the_trained_model_is_put_there_by_those_who_are_told_to(place):
+    models = f"s3://{BUCKET}/models/one run"
+    prefix = models.partition(BUCKET + "/")[2]
+
+    def there(below=""):
+        return {key[len(prefix) + 1:]: bytes(server.objects[key]) for key in server.objects if key.startswith(f"{prefix}/{below}")}
+
+    def trained(**changes):
+        run = place.run(place.job(steps=60, **changes), "--workers", 1)
+        run.wait_for_step(1)
+        worker = subprocess.Popen([STARLING, "worker", "--join", run.out, "--save", models], text=True, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        run.digest()
+        said = worker.communicate(timeout=170)[0]
+        with open(os.path.join(run.out, "model.safetensors"), "rb") as file:
+            return worker.returncode, said, file.read()
+
+    with serving() as server, using(server, place):
+        code, said, model = trained()
+        require(code == 0 and f"model: {models}/model.safetensors" in said, f"{code}: {said}")
+        require(there()["model.safetensors"] == model and "config.json" in there(), sorted(there()))
+        puts = [name for method, name, _ in server.requests if method == "PUT" and prefix in name and ".probe" not in name]
+        require(puts[-1].endswith("/model.safetensors") and len(puts) >= 2, puts)
+        # The same model once more is not put again; another one gets a folder of its own.
+        code, said, _ = trained()
+        again = [name for method, name, _ in server.requests if method == "PUT" and name.endswith("/model.safetensors")]
+        require(code == 0 and len(again) == 1, f"{code}: {said}{again}")
+        code, said, other = trained(more="seed = 5")
+        beside = [name for name in there() if name.endswith("/model.safetensors")]
+        require(code == 0 and "is another model; this one is" in said and len(beside) == 1, f"{code}: {said}{sorted(there())}")
+        require(there()[beside[0]] == other and there()["model.safetensors"] == model, "another model")
+        # What cannot be put is here.
+        server.fault = lambda method, name: "507" if method == "PUT" and "model.safetensors" in name else None
+        os.chdir(place.folder)
+        code, said, last = trained(more="seed = 6")
+        require(code == 6 and "but here, in model.safetensors" in said, f"{code}: {said}")
+        with open(place.path("model.safetensors"), "rb") as file:
+            require(file.read() == last, "another model")
+        # Without the right to write there it does not begin.
+        server.fault = lambda method, name: "403" if method == "PUT" else None
+        run = place.run(place.waiting_job(steps=STEPS), "--workers", 1)
+        run.wait_for_step(1)
+        said = command("worker", "--join", run.out, "--save", models, code=2)
+        require("403" in said and len(said.strip().split("\n")) == 1, said)
+        for wrong in ("s3://", "s3:/x", "S3://b/../c"):
+            require(len(command("worker", "--join", run.out, "--save", wrong, code=2).strip().split("\n")) == 1, wrong)
+        run.process.send_signal(signal.SIGINT)
+        run.end(code=130)
+
+
 def a_store_that_does_wrong_costs_warnings_and_no_step(place):
     with serving() as server, using(server, place):
         job = endless(place)
@@ -266,7 +316,7 @@ def a_store_that_is_away_does_not_make_a_run_go_on_from_an_older_checkpoint(plac
         require(not run.events("restart") and not run.events("warning"), run.text())
 
 
-main(everything_is_lost_but_the_store_and_the_job_goes_on, a_store_that_does_wrong_costs_warnings_and_no_step,
+main(the_trained_model_is_put_there_by_those_who_are_told_to, everything_is_lost_but_the_store_and_the_job_goes_on, a_store_that_does_wrong_costs_warnings_and_no_step,
      what_keeps_a_run_from_beginning_is_one_line, a_worker_without_a_key_is_told_and_the_others_have_checkpoints, what_is_secret_is_in_no_line, a_large_shard_is_put_in_parts_and_a_damaged_one_is_not_believed,
      long=(a_store_that_is_away_does_not_make_a_run_go_on_from_an_older_checkpoint,
            a_key_that_ends_is_asked_for_again))

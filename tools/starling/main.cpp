@@ -32,8 +32,8 @@ std::string address_for_a_path(const CLI::App& sub) {
       "--join",           "--host",   "--listen",   "--at",      "--advertise",
       "--peers",          "--attach", "--metadata", "--metrics", "--command",
       "--failure-domain", "where",    "--prompt",   "--stop"};
-  static constexpr const char* kStores[] = {"--checkpoints", "--data", "--to", "file",
-                                            "checkpoint"};  // s3://BUCKET/PREFIX
+  static constexpr const char* kStores[] = {"--checkpoints", "--data",    "--to", "--save",
+                                            "file",          "checkpoint"};  // s3://BUCKET/PREFIX
   for (const CLI::Option* option : sub.get_options()) {
     const std::string name = option->get_name();
     if (std::find(std::begin(kAddresses), std::end(kAddresses), name) != std::end(kAddresses))

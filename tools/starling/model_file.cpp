@@ -24,6 +24,7 @@
 #include "core/formats/synced_file.h"
 #include "core/job/models/adapter_config.h"
 #include "core/job/models/published_config.h"
+#include "core/observe/line_format.h"
 #include "core/text/tokenizer_file.h"
 #include "core/text/tokenizer_place.h"
 #include "core/text/tokens_note.h"
@@ -169,9 +170,9 @@ std::vector<SafetensorsTensor> tensors_of(const Job& job, const Layout& layout,
   return tensors;
 }
 
-// Writes the whole model as one file, which says its own digest.
-Result<> write_one_file(const std::string& path, const Job& job, const Layout& layout,
-                        const Trained& model) {
+// Returns what a file with the whole model says of it, its own digest first.
+std::map<std::string, std::string> metadata_of(const Job& job, const Layout& layout,
+                                               const Trained& model) {
   nlohmann::json order = nlohmann::json::array(), shapes = nlohmann::json::array();
   std::string layers;
   for (const TensorPlace& place : layout.tensors()) {
@@ -187,11 +188,28 @@ Result<> write_one_file(const std::string& path, const Job& job, const Layout& l
                                               {kLayersKey, std::move(layers)}};
   if (model.end != Digest{}) metadata[kEndKey] = to_string(model.end);
   if (const LoraSpec lora = lora_of(job.model); lora.on()) metadata[kBaseKey] = lora.base;
-  return write_safetensors(path, tensors_of(job, layout, model), metadata);
+  return metadata;
+}
+
+// The store and the object that s3://BUCKET/PREFIX/NAME names.
+struct InBucket {
+  std::unique_ptr<Storage> store;
+  std::string name;
+  explicit InBucket(const std::string& path)
+      : store(open_storage(path.substr(0, path.rfind('/')))),
+        name(path.substr(path.rfind('/') + 1)) {}
+};
+
+Result<SafetensorsFile> open_model(const std::string& path) {
+  if (!s3::is_place(path)) return SafetensorsFile::open(path);
+  const InBucket in(path);
+  STARLING_TRY(object, in.store->open(in.name));
+  if (!object) return Error(Code::kBadInput, "there is no " + path);
+  return SafetensorsFile::open(std::move(object));
 }
 
 bool metadata_says(const std::string& path, const char* key, const Digest& digest) {
-  const auto file = SafetensorsFile::open(path);
+  const auto file = open_model(path);
   if (!file) return false;
   const auto it = file.value().metadata().find(key);
   return it != file.value().metadata().end() && it->second == to_string(digest);
@@ -200,6 +218,50 @@ bool metadata_says(const std::string& path, const char* key, const Digest& diges
 // True if another worker of this job has written the file, or this very run before.
 bool has_digest(const std::string& path, const Digest& digest) {
   return metadata_says(path, kParametersKey, digest);
+}
+
+// Puts all files of a folder into a store, under the names that they have there behind `prefix`.
+Result<> put_files(Storage& store, const std::string& prefix, const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::ifstream file(at->path(), std::ios::binary);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    if (file.bad()) return Error(Code::kBadInput, "cannot read " + at->path().string());
+    const ByteView bytes = as_bytes(std::span<const char>(text));
+    STARLING_TRY(store.put(prefix + at->path().filename().string(), {&bytes, 1}));
+  }
+  if (!error) return ok();
+  return Error(Code::kBadInput, "cannot read " + folder.string() + ": " + error.message());
+}
+
+// As save_model(), into a bucket: the model last, as it stands for all. A bucket moves nothing aside, so beside another
+// model this one gets a folder of its own there.
+Result<std::string> save_into_bucket(const std::string& path, const Job& job, const Layout& layout,
+                                     const Trained& model) {
+  const InBucket in(path);
+  STARLING_TRY(there, in.store->size(in.name));
+  std::string prefix, said;
+  if (there) {
+    if (has_digest(path, model.digest)) return said;
+    prefix = to_string(model.digest).substr(0, 16) + "/";
+    said = path + " is another model; this one is " + in.store->place(prefix + in.name);
+  }
+  std::string folder = (fs::temp_directory_path() / "starling-model-XXXXXX").string();
+  if (::mkdtemp(folder.data()) == nullptr)
+    return Error(Code::kBadInput, "cannot make the folder " + folder + ": " + std::strerror(errno));
+  const auto put = [&]() -> Result<> {
+    STARLING_TRY(missing, write_beside(job, folder));
+    said += (said.empty() || missing.empty() ? "" : "; ") + missing;
+    STARLING_TRY(put_files(*in.store, prefix, folder));
+    STARLING_TRY(pieces, safetensors_pieces(tensors_of(job, layout, model),
+                                            metadata_of(job, layout, model)));
+    return in.store->put(prefix + in.name, pieces.all());
+  };
+  auto done = put();
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+  if (!done) return std::move(done).error();
+  return said;
 }
 
 Result<> move_aside(const std::string& path) {
@@ -216,6 +278,8 @@ const char* model_file_of(const Job& job) {
 
 std::string model_path(const std::string& path, const Job& job) {
   const fs::path named = path;
+  if (s3::is_place(path) && named.extension() != ".safetensors")
+    return path + (path.ends_with('/') ? "" : "/") + model_file_of(job);
   return named.filename() == kModelFile ? (named.parent_path() / model_file_of(job)).string()
                                         : path;
 }
@@ -255,6 +319,7 @@ std::string OlderModel::move_aside(const Digest& end) const {
 
 Result<std::string> save_model(const std::string& path, const Job& job, const Layout& layout,
                                const Trained& model) {
+  if (s3::is_place(path)) return save_into_bucket(path, job, layout, model);
   fs::path folder = fs::path(path).parent_path();
   if (folder.empty()) folder = ".";
   // A lock on the folder leaves no file behind, and a killed writer gives it back.
@@ -271,7 +336,7 @@ Result<std::string> save_model(const std::string& path, const Job& job, const La
     }
     STARLING_TRY(missing, write_beside(job, folder));
     said += (said.empty() || missing.empty() ? "" : "; ") + missing;
-    return write_one_file(path, job, layout, model);
+    return write_safetensors(path, tensors_of(job, layout, model), metadata_of(job, layout, model));
   };
   auto written = write();
   ::close(lock);
@@ -293,10 +358,11 @@ Result<std::string> save_shards(const std::string& folder, const Job& job, const
     shards.back().push_back(std::move(tensor));
   }
   STARLING_TRY(missing, write_beside(job, folder));
-  if (!missing.empty()) std::fprintf(stderr, "starling: %s\n", missing.c_str());
+  if (!missing.empty()) write_line(LogLevel::kWarn, "starling: ", missing);
   const std::string one = folder + "/" + kModelFile;
   if (shards.size() == 1) {
-    STARLING_TRY(write_one_file(one, job, layout, model));
+    STARLING_TRY(
+        write_safetensors(one, tensors_of(job, layout, model), metadata_of(job, layout, model)));
     return one;
   }
   nlohmann::ordered_json map;

@@ -22,7 +22,7 @@ struct Trained {
 
 // The name of the file that a job's model is: kModelFile, or kAdapterFile where adapters are trained.
 const char* model_file_of(const Job& job);
-// The same of a path that ends with kModelFile; another one is as it is.
+// The same of a path that ends with kModelFile, and of s3://BUCKET/PREFIX, which gets the name; another one is as it is.
 std::string model_path(const std::string& path, const Job& job);
 
 // Copies a tokenizer's files, and its settings if they are there, from one folder to another. Errors: kBadInput  one
@@ -32,7 +32,8 @@ Result<> copy_tokenizer_files(const std::string& from, const std::string& to);
 // Writes `path` at once or not at all, and config.json beside it for a language model, or adapter_config.json. Every
 // worker of a job has the same bytes, and the first one writes: a file with this
 // digest is left as it is. Any other file is another model, which is moved to PATH.old
-// first; the line returned says so. Errors: kBadInput  the file cannot be written.
+// first; the line returned says so. In a bucket, s3://BUCKET/PREFIX/NAME, another model stays, and this one goes into a
+// folder beside it. Errors: kBadInput  the file cannot be written; kUnavailable  the store is away.
 Result<std::string> save_model(const std::string& path, const Job& job, const Layout& layout,
                                const Trained& model);
 

@@ -32,9 +32,11 @@
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
 #include "core/base/machine.h"
+#include "core/base/s3_place.h"
 #include "core/base/signals.h"
 #include "core/base/thread_name.h"
 #include "core/formats/job_file.h"
+#include "core/formats/storage.h"
 #include "core/observe/line_format.h"
 #include "tools/bench/step_times.h"
 #include "tools/starling/adapted.h"
@@ -96,10 +98,15 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
   if (over.job_done && over.parameters && !life.command.save.empty()) {
     const Trained model{*over.parameters, over.parameters_digest, over.digest};
     const auto saved = save_model(life.command.save, setup.job, *setup.layout, model);
-    if (!saved)
+    if (!saved) {
+      const std::string here = model_file_of(setup.job), &there = life.command.save;
+      const bool kept =
+          s3::is_place(there) && bool(save_model(here, setup.job, *setup.layout, model));
       return fail(actors::kNotHereStatus,
-                  "the job is done, digest " + to_string(over.digest) +
-                      ", and the model is not here: " + saved.error().text());
+                  "the job is done, digest " + to_string(over.digest) + ", and the model is not " +
+                      (kept ? "in " + there + ", but here, in " + here : "here") + ": " +
+                      saved.error().text());
+    }
     if (!saved.value().empty()) say(name, saved.value());
   }
   if (over.job_done && !life.command.times.empty()) {
@@ -285,7 +292,7 @@ int work(const Life& begun, ServiceManager& manager, actors::SharedLife& shared)
   options.transport = std::move(transport).value();
   options.slowness = life.command.slow.value_or(slowness(job, options.key.name));
   options.pid = static_cast<std::uint64_t>(::getpid());
-  if (!life.command.save.empty())
+  if (!life.command.save.empty() && !s3::is_place(life.command.save))
     options.folder = std::filesystem::path(life.command.save).parent_path().string();
   options.phase = &shared.phase;
   options.latest = &latest;
@@ -384,6 +391,10 @@ Result<Life> prepare(const WorkerCommand& command, const Door& door, const Seats
   life.command = command;
   if (command.save.empty() && !command.quiet) life.command.save = kModelFile;
   if (command.save == "none") life.command.save.clear();
+  if (s3::is_place(command.save)) {
+    STARLING_TRY(s3::parse_place(command.save));
+    STARLING_TRY(may_write(command.save));
+  }
   if (!command.job.empty()) {
     STARLING_TRY(job, load_job(command.job));
     life.own_job = std::move(job);
