@@ -12,6 +12,7 @@
 #include "actors/worker/worker_loop.h"
 #include "core/base/exception.h"
 #include "core/base/machine.h"
+#include "core/base/tenfold.h"
 #include "core/base/thread_name.h"
 #include "core/observe/event_line.h"
 
@@ -199,8 +200,7 @@ class Worker : public caf::event_based_actor {
   // Warns of the first micro-batch with such local steps, the tenth, the hundredth and so on.
   void warn_of_skipped(const MicroBatchComputed& computed) {
     local_skipped_ += computed.skipped;
-    if (++skipping_ != next_skip_warning_) return;
-    next_skip_warning_ *= 10;
+    if (!skipping_.count()) return;
     log_.warn(std::to_string(computed.skipped) + " of " +
               std::to_string(options_.setup->job.local.steps) + " local steps of micro-batch " +
               std::to_string(computed.row.micro_batch.value()) + " of step " +
@@ -360,9 +360,8 @@ class Worker : public caf::event_based_actor {
       std::make_shared<std::atomic<bool>>(false);
   TurnedAway turned_away_;
   bool warned_ = false;
-  std::uint64_t local_skipped_ = 0;      // local steps
-  std::uint64_t skipping_ = 0;           // micro-batches with some of these
-  std::uint64_t next_skip_warning_ = 1;  // the micro-batch that is warned of, counted likewise
+  std::uint64_t local_skipped_ = 0;  // local steps
+  Tenfold skipping_;                 // micro-batches with some of these
 };
 
 }  // namespace

@@ -157,9 +157,12 @@ void WorkerLoop::on_data_plane(DataPlaneEvent said) {
 }
 
 void WorkerLoop::on_shard(ShardDone done) {
-  if (!done.written.error.empty())
-    log_.warn("checkpoint not written",
-              {{"version", done.written.version}, {"cause", done.written.error}});
+  if (done.written.error.empty())
+    unwritten_ = {};
+  else if (unwritten_.count())
+    log_.warn("checkpoint not written", {{"version", done.written.version},
+                                         {"in_a_row", unwritten_.counted()},
+                                         {"cause", done.written.error}});
   data_plane_.post(data_plane_order::GiveBack{std::move(done.states)});
   handle(event::CheckpointWritten{std::move(done.written)});
 }

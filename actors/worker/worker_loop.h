@@ -22,6 +22,7 @@
 #include "actors/worker/orders.h"
 #include "actors/worker/pause_clock.h"
 #include "actors/worker/transport_support.h"
+#include "core/base/tenfold.h"
 #include "core/observe/log.h"
 #include "elastic/protocol/worker.h"
 
@@ -108,6 +109,7 @@ class WorkerLoop {
   std::deque<elastic::WorkerEvent> events_;
   bool handling_ = false;
   bool over_ = false;
+  Tenfold unwritten_;     // shards of checkpoints in a row
   bool stopped_ = false;  // true also means: the data plane's thread has ended
 
   const std::chrono::steady_clock::time_point began_;

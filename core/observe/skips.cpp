@@ -11,16 +11,14 @@ std::optional<event::Warning> Skips::take(const Event& event) {
   if (last_ && record.version <= *last_) return std::nullopt;  // every member tells every step
   last_ = record.version;
   if (!record.skipped) {
-    in_a_row_ = 0;
-    due_ = 1;
+    in_a_row_ = {};
     return std::nullopt;
   }
-  if (++in_a_row_ < due_) return std::nullopt;
-  due_ *= 10;
+  if (!in_a_row_.count()) return std::nullopt;
   const std::string what = "step " + std::to_string(record.version) +
                            " is skipped: a micro-batch of it is not finite (NaN or infinity)";
-  if (in_a_row_ == 1) return event::Warning{what + "; its update is left out"};
-  return event::Warning{what + ", as the " + std::to_string(in_a_row_ - 1) +
+  if (in_a_row_.counted() == 1) return event::Warning{what + "; its update is left out"};
+  return event::Warning{what + ", as the " + std::to_string(in_a_row_.counted() - 1) +
                         " before it; the training has diverged"};
 }
 

@@ -5,10 +5,10 @@
 //
 // Threads: none; a value that belongs to the observer.
 
-#include <cstdint>
 #include <optional>
 
 #include "core/base/ids.h"
+#include "core/base/tenfold.h"
 #include "core/job/job.h"
 #include "core/observe/event.h"
 
@@ -27,7 +27,7 @@ class Skips {
   const bool warns_;
   std::optional<Version> last_;  // none: of no step so far
   // Skipped steps since the last that was not; steps that were not told count as neither.
-  std::uint64_t in_a_row_ = 0, due_ = 1;
+  Tenfold in_a_row_;
 };
 
 }  // namespace starling
