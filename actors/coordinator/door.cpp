@@ -19,6 +19,7 @@ struct Extra {
     for (const RaftEntry& entry : m.entries) bytes += sizeof entry + entry.data.size();
     return bytes;
   }
+  std::size_t operator()(const Enrol& m) const { return m.token.size(); }
   template <
       OneOf<Join, Heartbeat, Leave, Death, Finished, Notice, Unloadable, ChangeAsked, AdminAsked>
           Small>

@@ -34,6 +34,14 @@ const KeyPair* only_worker(const KeyRing& keys) {
   return found;
 }
 
+Result<JoinToken> token_of(KeyRing keys, const std::string& addresses) {
+  if (keys.numbered("coordinator").empty()) return bad_input("no key of a coordinator is there");
+  const bool fine = !addresses.empty() && std::all_of(addresses.begin(), addresses.end(),
+                                                      [](char c) { return c > ' ' && c <= '~'; });
+  if (!fine) return bad_input("a join token needs the addresses of the coordinators");
+  return JoinToken{addresses, std::move(keys)};
+}
+
 }  // namespace
 
 const KeyPair& JoinToken::worker() const {
@@ -53,11 +61,14 @@ Result<JoinToken> make_join_token(const KeyRing& ring, const std::string& name,
     return bad_input("a join token is for a worker, not for " + name);
   STARLING_TRY(part, ring.part_for(name));
   if (!only_worker(part)) return bad_input("the secret key of " + name + " is not here");
-  if (part.numbered("coordinator").empty()) return bad_input("no key of a coordinator is there");
-  const bool fine = !addresses.empty() && std::all_of(addresses.begin(), addresses.end(),
-                                                      [](char c) { return c > ' ' && c <= '~'; });
-  if (!fine) return bad_input("a join token needs the addresses of the coordinators");
-  return JoinToken{addresses, std::move(part)};
+  return token_of(std::move(part), addresses);
+}
+
+Result<JoinToken> make_public_join_token(const KeyRing& ring, const std::string& addresses) {
+  KeyRing part = ring.public_part();
+  for (const KeyPair& pair : ring.pairs())
+    if (role_of(pair.name) != Role::kCoordinator) part.remove(pair.name);
+  return token_of(std::move(part), addresses);
 }
 
 std::string format_join_token(const JoinToken& token) {
@@ -106,10 +117,11 @@ Result<JoinToken> parse_join_token(const std::string& line) {
   sodium_memzero(text.data(), text.size());
   if (!keys) return std::move(keys).error().in("reading the join token");
   token.keys = std::move(keys).value();
-  if (!only_worker(token.keys) || token.keys.numbered("coordinator").empty() ||
-      token.addresses.empty())
+  if ((!token.is_public() && !only_worker(token.keys)) ||
+      token.keys.numbered("coordinator").empty() || token.addresses.empty())
     return bad_input(
-        "the join token must have a worker's key, the coordinators' and their addresses");
+        "the join token must have the coordinators' keys and addresses, and no secret but one "
+        "worker's key");
   return token;
 }
 

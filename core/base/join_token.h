@@ -4,7 +4,8 @@
 //
 //   starling-join-1.BASE64
 //
-// The line is a secret: its holder can act as that worker. In base64 (URL-safe, without padding)
+// The line is a secret: its holder can act as that worker. A line without a worker's key, the public one, is no secret:
+// it is for workers that make a key for each life and show a token of an identity provider (docs/identity.md). In base64 (URL-safe, without padding)
 // are a key file (core/base/keys.h) with a comment line that names the addresses, and a check sum,
 // so that a line which was cut while it was copied is refused for that reason.
 
@@ -17,9 +18,10 @@ namespace starling {
 
 struct JoinToken {
   std::string addresses;  // of coordinator-0.., separated by commas; of spares if known
-  KeyRing keys;           // the coordinators' public halves and one worker's pair
+  KeyRing keys;  // the coordinators' public halves and, but in a public one, one worker's pair
 
-  const KeyPair& worker() const;  // its pair; checked by make() and parse()
+  bool is_public() const { return !keys.has_secrets(); }
+  const KeyPair& worker() const;  // its pair (checked)
   bool operator==(const JoinToken& other) const;
 };
 
@@ -27,6 +29,8 @@ struct JoinToken {
 // not there.
 Result<JoinToken> make_join_token(const KeyRing& ring, const std::string& name,
                                   const std::string& addresses);
+// The public one. Errors: kBadInput  no coordinator's key is in the ring.
+Result<JoinToken> make_public_join_token(const KeyRing& ring, const std::string& addresses);
 std::string format_join_token(const JoinToken& token);
 // Whether a text is meant to be a token.
 bool is_join_token(const std::string& text);

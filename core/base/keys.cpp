@@ -188,6 +188,17 @@ Role role_of(const std::string& name) {
   return numbered("coordinator-") ? Role::kCoordinator : Role::kObserver;
 }
 
+std::string enrolled_name(const std::string& public_key) {
+  STARLING_CHECK(sodium_init() >= 0);
+  std::uint8_t hash[crypto_generichash_BYTES];
+  crypto_generichash(hash, sizeof hash, reinterpret_cast<const unsigned char*>(public_key.data()),
+                     public_key.size(), nullptr, 0);
+  std::uint64_t number = 0;
+  for (int i = 0; i < 8; ++i) number = number << 8 | hash[i];
+  constexpr std::uint64_t kFirst = 100'000'000'000;  // twelve digits, none of them a leading zero
+  return "worker-" + std::to_string(kFirst + number % (9 * kFirst));
+}
+
 Result<KeyRing> KeyRing::load_for(const std::string& path, const std::string& name) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) return load(path);

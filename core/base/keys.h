@@ -61,6 +61,10 @@ using AllowList = std::map<std::string, std::string>;
 enum class Role { kObserver, kWorker, kCoordinator, kAdmin };
 Role role_of(const std::string& name);
 
+// The name of a worker's key that was made for one life and let in by a token: worker- and twelve digits, which
+// follow from the public half (Z85), so that all coordinators give it alike.
+std::string enrolled_name(const std::string& public_key);
+
 // Keys with distinct names and distinct public halves. A value; not shared between threads.
 class KeyRing {
  public:

@@ -149,6 +149,7 @@ std::string format_job(const Job& job) {
     if (e.batches != 0) out << "batches = " << e.batches << "\n";
     out << texts_line("metrics", e.metrics);
   }
+  out << identity_lines(job.identity);
   return out.str();
 }
 
@@ -157,9 +158,8 @@ namespace {
 Job essence_of(const Job& job) {
   // Out: the name, where data, their cache and script lie (what they give is part of the fingerprint), compute time,
   // copies, shares, seals, timeouts, what passes compute twice, where a script's state lies, what is
-  // done about a skipped step, events and checkpoints, none of which reaches a bit of the result. In:
-  // everything else; steps
-  // too, since a worker whose hash matches ends at its own job's last step, and digest_every, since
+  // done about a skipped step, events, checkpoints and whose tokens let workers in, none of which
+  // reaches a bit of the result. In: everything else; steps too, since a worker whose hash matches ends at its own job's last step, and digest_every, since
   // a digest is the sum of what all members add at the same step.
   Job essence = job;
   const Job neutral;
@@ -193,6 +193,7 @@ Job essence_of(const Job& job) {
   essence.recheck = neutral.recheck;
   essence.on_mismatch = neutral.on_mismatch;
   essence.checkpoint = neutral.checkpoint;
+  essence.identity = {};
   const auto set_length = [](OptimizerSpec& optimizer, std::uint64_t steps) {
     if (optimizer.schedule_steps == 0) optimizer.schedule_steps = steps;
     if (!has_length(optimizer)) optimizer.schedule_steps = 0;

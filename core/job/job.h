@@ -10,6 +10,7 @@
 #include "core/base/ids.h"
 #include "core/base/loss_scale.h"
 #include "core/base/result.h"
+#include "core/job/identity.h"
 #include "core/job/models/table.h"
 
 namespace starling {
@@ -201,6 +202,7 @@ struct Job {
   OnMismatch on_mismatch = OnMismatch::kWarn;
   CheckpointSpec checkpoint;
   EvaluateSpec evaluate;
+  IdentitySpec identity;
   bool operator==(const Job&) const = default;
 };
 

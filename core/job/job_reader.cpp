@@ -13,6 +13,7 @@
 #include "core/base/named_path.h"
 #include "core/base/s3_place.h"
 #include "core/base/step_record.h"
+#include "core/job/identity_reader.h"
 #include "core/job/job.h"
 #include "core/job/lora_reader.h"
 #include "core/job/models/brought.h"
@@ -295,9 +296,9 @@ Result<Job> parse(const std::string& toml, const std::string& base, const std::s
                                       ", expected TOML");
   }
   const toml::table& root = parsed.table();
-  const std::vector<std::string> sections = {"job",        "model",   "lora", "optimizer",
-                                             "local",      "numbers", "data", "elastic",
-                                             "checkpoint", "evaluate"};
+  const std::vector<std::string> sections = {"job",        "model",    "lora",    "optimizer",
+                                             "local",      "numbers",  "data",    "elastic",
+                                             "checkpoint", "evaluate", "identity"};
   for (const auto& [key, node] : root) {
     if (std::find(sections.begin(), sections.end(), key.str()) != sections.end()) continue;
     return Error(Code::kBadInput, "unknown section `" + shown(key.str()) + "`, " +
@@ -328,6 +329,7 @@ Result<Job> parse(const std::string& toml, const std::string& base, const std::s
   read_elastic(Section(root, "elastic", false, failure), job);
   read_checkpoint(Section(root, "checkpoint", false, failure), base, job.checkpoint);
   read_evaluate(Section(root, "evaluate", false, failure), base, job);
+  read_identity(Section(root, "identity", false, failure), base, job.identity);
   if (failure) return std::move(*failure);
   return job;
 }

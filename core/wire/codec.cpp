@@ -102,6 +102,22 @@ Result<Envelope> decode(ByteView message) {
   return out;
 }
 
+Result<Envelope> decode_enrol(ByteView message) {
+  Envelope out;
+  EnvelopeHead head;
+  const auto fill = [&](schema::Envelope::Reader root, Reading& r) {
+    read_head(root, r, head);
+    if (root.getBody().which() != schema::Envelope::Body::ENROL)
+      return r.unknown("a key that is not known may only enrol");
+    out.body = wire::read(r, root.getBody().getEnrol());
+  };
+  STARLING_TRY(with_root<schema::Envelope>(SealKind::kEnvelope, message, fill));
+  out.job = head.job;
+  out.from = head.from;
+  out.to = head.to;
+  return out;
+}
+
 Result<EnvelopeHead> decode_head(ByteView message) {
   EnvelopeHead head;
   const auto fill = [&](schema::Envelope::Reader root, Reading& r) { read_head(root, r, head); };

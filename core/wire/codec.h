@@ -21,6 +21,10 @@ Bytes encode(const JobId& job, const Incarnation& from, const Incarnation& to, c
 // the protocol that this build does not know.
 Result<Envelope> decode(ByteView message);
 
+// Reads an envelope whose body is an Enrol, and nothing of any other body: all that the owner of a key that is not
+// known may say. Errors: as decode(); kStale also for any other message.
+Result<Envelope> decode_enrol(ByteView message);
+
 // The receiver of an envelope, without decoding its body: costs the checksum only.
 struct EnvelopeHead {
   JobId job{};

@@ -65,6 +65,12 @@ struct Envelope {
 
     # -- leader -> that person
     adminAnswered @30 :AdminAnswered;
+
+    # -- who has a key that is not known -> coordinator: all that this one may say
+    enrol @31 :Enrol;
+
+    # -- coordinator -> who enrols
+    enrolled @32 :Enrolled;
   }
 }
 
@@ -299,4 +305,16 @@ struct AdminAnswered {
   state @1 :AdminState;
   mark @2 :UInt64;
   text @3 :Text;
+}
+
+# "Let my key in: this token of an OIDC provider says who I am." Answered also to a key that is known.
+struct Enrol {
+  token @0 :Text;  # JSON Web Token in its compact form
+}
+
+# One of name and refusal is empty.
+struct Enrolled {
+  name @0 :Text;     # of the key, which is let in from now on
+  refusal @1 :Text;  # why not, for people
+  again @2 :Bool;    # it says nothing of the token, which may be shown again
 }

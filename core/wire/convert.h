@@ -60,6 +60,12 @@ void write(const AdminAnswered& in, schema::AdminAnswered::Builder out);
 AdminAsked read(Reading& r, schema::AdminAsked::Reader in);
 AdminAnswered read(Reading& r, schema::AdminAnswered::Reader in);
 
+// convert_identity.cpp
+void write(const Enrol& in, schema::Enrol::Builder out);
+void write(const Enrolled& in, schema::Enrolled::Builder out);
+Enrol read(Reading& r, schema::Enrol::Reader in);
+Enrolled read(Reading& r, schema::Enrolled::Reader in);
+
 // convert_control.cpp
 void write(const Message& in, schema::Envelope::Body::Builder out);
 void read(Reading& r, schema::Envelope::Body::Reader in, Message& out);

@@ -197,6 +197,14 @@ void write_body(const AdminAnswered& in, Body::Builder out) {
   write(in, out.initAdminAnswered());
 }
 
+void write_body(const Enrol& in, Body::Builder out) {
+  write(in, out.initEnrol());
+}
+
+void write_body(const Enrolled& in, Body::Builder out) {
+  write(in, out.initEnrolled());
+}
+
 void write_body(const LeaderHint& in, Body::Builder out) {
   auto body = out.initLeaderHint();
   body.setCoordinator(in.coordinator);
@@ -471,6 +479,12 @@ void read(Reading& r, Body::Reader in, Message& out) {
       return;
     case Body::ADMIN_ANSWERED:
       out = read(r, in.getAdminAnswered());
+      return;
+    case Body::ENROL:
+      out = read(r, in.getEnrol());
+      return;
+    case Body::ENROLLED:
+      out = read(r, in.getEnrolled());
       return;
     case Body::UNLOADABLE:
       out = read_body(r, in.getUnloadable());

@@ -27,6 +27,7 @@ inline constexpr std::size_t kSeats = 64;                    // places of coordi
 inline constexpr std::size_t kAddressBytes = 288;            // any that parse_address() takes
 inline constexpr std::size_t kNameBytes = 256;               // names, hosts, failure domains
 inline constexpr std::size_t kLineBytes = 4096;              // reasons, causes, fingerprints' text
+inline constexpr std::size_t kTokenBytes = 15u << 10;  // of an identity; its message is one frame
 inline constexpr std::size_t kJobTextBytes = 1u << 20;
 
 }  // namespace starling::limits

@@ -412,6 +412,21 @@ struct AdminAnswered {
   std::string text;  // for the person; empty: nothing
 };
 
+// ---- The door ---------------------------------------------------------------------------------
+
+// What the owner of a key that a coordinator does not know may say, and nothing else: "let my key in, for this token of
+// an OIDC provider says who I am" (docs/identity.md).
+struct Enrol {
+  std::string token;  // a JSON Web Token; at most limits::kTokenBytes
+};
+
+// The answer. One of `name` and `refusal` is empty.
+struct Enrolled {
+  std::string name;     // of the key, which is let in
+  std::string refusal;  // why not, one line for people
+  bool again = false;   // of a refusal: it says nothing of the token, which may be shown again
+};
+
 // ---- Raft -------------------------------------------------------------------------------------
 
 // RaftMembers is the group of coordinators from an entry of the log on.
@@ -517,20 +532,21 @@ using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEn
 
 // ---- Envelope ---------------------------------------------------------------------------------
 
-using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished, Welcome,
-                             Refused, Freeze, Committed, Fenced, Released, Ended, LeaderHint,
-                             RaftMessage, Notice, ShardWritten, Unloadable, Noted, CheckpointAsked,
-                             Seats, ChangeAsked, ChangeAnswered, AdminAsked, AdminAnswered>;
+using Message =
+    std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished, Welcome, Refused,
+                 Freeze, Committed, Fenced, Released, Ended, LeaderHint, RaftMessage, Notice,
+                 ShardWritten, Unloadable, Noted, CheckpointAsked, Seats, ChangeAsked,
+                 ChangeAnswered, AdminAsked, AdminAnswered, Enrol, Enrolled>;
 
 // Every kind travels one way: a receiver names each kind that comes its way, handled or not, and
 // only such a sender may say it (P8).
 template <class Kind>
 concept SaidByWorkers = OneOf<Kind, Join, Report, Heartbeat, Progress, Leave, Death, Finished,
-                              Notice, ShardWritten, Unloadable>;
+                              Notice, ShardWritten, Unloadable, Enrol>;
 template <class Kind>
 concept SaidByCoordinators =
     OneOf<Kind, Welcome, Refused, Freeze, Committed, Fenced, Released, Ended, LeaderHint, Noted,
-          CheckpointAsked, Seats, ChangeAnswered, AdminAnswered>;
+          CheckpointAsked, Seats, ChangeAnswered, AdminAnswered, Enrolled>;
 template <class Kind>
 concept SaidAmongCoordinators = OneOf<Kind, RaftMessage, ChangeAsked>;
 template <class Kind>

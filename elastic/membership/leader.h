@@ -108,6 +108,7 @@ class Leader {
   void said(const Incarnation& from, const std::string& name, const ShardWritten& m);
   void said(const Incarnation& from, const std::string& name, const Unloadable& m);
   void said(const Incarnation&, const std::string&, const Notice&) {}  // the coordinator tells it
+  void said(const Incarnation&, const std::string&, const Enrol&) {}   // the gateway answers it
   template <SaidByCoordinators Other>
   void said(const Incarnation&, const std::string&, const Other&) {}
   template <SaidAmongCoordinators Other>

@@ -117,6 +117,7 @@ class Worker {
   void on_message(const Seats&) {}       // the actor dials them
   void on_message(const ChangeAnswered&) {}
   void on_message(const AdminAnswered&) {}
+  void on_message(const Enrolled&) {}  // the gateway takes it
   template <SaidByWorkers Other>
   void on_message(const Other&) {}
   template <SaidAmongCoordinators Other>

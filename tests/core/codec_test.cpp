@@ -44,6 +44,25 @@ TEST_CASE("codec: every message comes back as it was sent") {
     }
 }
 
+// What comes from a key that is not known is read by this alone.
+TEST_CASE("codec: decode_enrol reads an Enrol and no other message") {
+  for (std::size_t kind = 0; kind < kMessageKinds; ++kind) {
+    CAPTURE(kind);
+    const Envelope sent = Maker(base_seed()).envelope(kind);
+    const Bytes bytes = encode(sent);
+    const auto received = decode_enrol(bytes);
+    CHECK(received.has_value() == std::holds_alternative<Enrol>(sent.body));
+    if (received) CHECK(same(received.value(), sent));
+    if (!received) CHECK(received.error().code() == Code::kStale);
+    for (std::size_t cut = 0; cut < bytes.size(); cut += 7)
+      CHECK(!decode_enrol({bytes.data(), cut}));
+  }
+  const std::string token(limits::kTokenBytes, 'x');
+  const Bytes largest = encode(JobId{1}, {0, Nonce(5)}, {}, Enrol{token});
+  CHECK(std::get<Enrol>(decode_enrol(largest).value().body).token == token);
+  CHECK(largest.size() <= 16 * 1024);  // one frame: strangers' pieces are never joined
+}
+
 TEST_CASE("codec: every entry of the log comes back as it was written") {
   for (std::uint64_t seed = base_seed(); seed < base_seed() + 300; ++seed)
     for (std::size_t kind = 0; kind < kEntryKinds; ++kind) {

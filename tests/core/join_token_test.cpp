@@ -46,6 +46,33 @@ TEST_CASE("a join token is for workers, of keys that are there, with addresses")
   CHECK(!make_join_token(ring, "worker-0", "a:1\nb"));
 }
 
+TEST_CASE("a public join line has the coordinators' public keys and addresses, and no secret") {
+  const KeyRing ring = KeyRing::generate(3, 4, 2);
+  const auto token = make_public_join_token(ring, kAt);
+  REQUIRE_MESSAGE(token, token.error().text());
+  CHECK(token.value().is_public());
+  CHECK(!make_join_token(ring, "worker-0", kAt).value().is_public());
+  const auto back = parse_join_token(format_join_token(token.value()));
+  REQUIRE_MESSAGE(back, back.error().text());
+  CHECK(back.value() == token.value());
+  CHECK(back.value().keys.founders() == 3);
+  CHECK(back.value().keys.pairs().size() == 5);
+  for (const KeyPair& pair : back.value().keys.pairs()) {
+    CHECK(role_of(pair.name) == Role::kCoordinator);
+    CHECK(pair.secret_key.empty());
+  }
+  CHECK(make_public_join_token(ring.public_part(), kAt));
+  CHECK(!make_public_join_token(ring, ""));
+  CHECK(!make_public_join_token(KeyRing(), kAt));
+}
+
+TEST_CASE("a join line with a secret that is none of a worker's is refused") {
+  const KeyRing ring = KeyRing::generate(1, 2);
+  CHECK(!parse_join_token(format_join_token({kAt, ring})));
+  CHECK(!parse_join_token(format_join_token({kAt, ring.part_for("coordinator-0").value()})));
+  CHECK(!parse_join_token(format_join_token({kAt, ring.part_for("client").value()})));
+}
+
 // Goal: a line that was cut or mistyped is refused for that reason. Method: every prefix, and every
 // character replaced by another one.
 TEST_CASE("a join token that is not whole is refused, and none of it is said again") {

@@ -277,5 +277,19 @@ TEST_CASE("keys: a wrong file is named with its line, and no secret is printed")
   }
 }
 
+TEST_CASE(
+    "the name of an enrolled key is a worker's, follows from the key, and is none of a ring's") {
+  const KeyPair pair = make_key_pair("x");
+  const std::string name = enrolled_name(pair.public_key);
+  CHECK(name == enrolled_name(pair.public_key));
+  CHECK(name.size() == std::string("worker-").size() + 12);
+  CHECK(role_of(name) == Role::kWorker);
+  CHECK(name[7] != '0');
+  CHECK(enrolled_name(make_key_pair("x").public_key) != name);
+  CHECK(enrolled_name(std::string(40, '0')) == enrolled_name(std::string(40, '0')));
+  KeyRing ring;
+  CHECK(ring.add({name, pair.public_key, pair.secret_key}));
+}
+
 }  // namespace
 }  // namespace starling

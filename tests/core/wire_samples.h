@@ -62,6 +62,8 @@ SAMPLE_FIELDS(ChangeAsked, a, b, c, d, e)
 SAMPLE_FIELDS(ChangeAnswered, a, b)
 SAMPLE_FIELDS(AdminAsked, a, b, c)
 SAMPLE_FIELDS(AdminAnswered, a, b, c, d)
+SAMPLE_FIELDS(Enrol, a)
+SAMPLE_FIELDS(Enrolled, a, b, c)
 SAMPLE_FIELDS(CoordinatorAt, a, b, c)
 SAMPLE_FIELDS(RaftMembers, a, b, c, d)
 SAMPLE_FIELDS(RaftEntry, a, b, c, d)
@@ -282,6 +284,11 @@ class Maker {
   void fill(ChangeState& state) { state = static_cast<ChangeState>(1 + below(4)); }
   void fill(AdminAction& action) { action = static_cast<AdminAction>(1 + below(4)); }
   void fill(AdminState& state) { state = static_cast<AdminState>(1 + below(3)); }
+  void fill(Enrolled& enrolled) {
+    fill(enrolled.name);
+    if (enrolled.name.empty()) enrolled.refusal = "no";
+    fill(enrolled.again);
+  }
   void fill(ChangeAsked& asked) {
     if (below(2) != 0) asked.add = static_cast<std::uint32_t>(below(limits::kSeats));
     if (below(2) != 0) asked.remove = static_cast<std::uint32_t>(below(limits::kSeats));

@@ -1,7 +1,8 @@
 // What a peer can reach before anybody trusts it: the decoders of envelopes, log entries and
 // the group's state, and the key file's parser; of the small frames of a step; of what metadata
 // services answer; of the manifest of a checkpoint; of a line of events; and of what others wrote of a model: its
-// tokenizer, its config.json, token files and the index of shards, weights of torch; of packed sums. First byte of the input: which one, and
+// tokenizer, its config.json, token files and the index of shards, weights of torch; of packed sums; of identity tokens,
+// their claims and their provider's answers. First byte of the input: which one, and
 // whether the rest is sealed first (so that a fuzzer gets past the checksum). An accepted message
 // must be one that we could have sent: encoding it again checks all limits, and decoding that must
 // give the same bytes once more.
@@ -23,6 +24,7 @@
 #include "core/data/shard_index.h"
 #include "core/data/token_file.h"
 #include "core/formats/checkpoint.h"
+#include "core/formats/oidc/provider.h"
 #include "core/formats/torch_file.h"
 #include "core/job/models/published_model.h"
 #include "core/observe/event_line.h"
@@ -39,6 +41,8 @@ namespace {
 
 void check_envelope(ByteView bytes) {
   const auto first = decode(bytes);
+  const auto enrol = decode_enrol(bytes);
+  STARLING_CHECK(enrol.has_value() == (first && std::holds_alternative<Enrol>(first.value().body)));
   if (!first) return;
   const Bytes again = encode(first.value());
   const auto second = decode(again);
@@ -213,6 +217,41 @@ void check_packed(ByteView bytes) {
   STARLING_CHECK(collectives::unpack(all, 32, back) && all.empty() && back == sums);
 }
 
+bool is_one_line(const std::string& text) {
+  for (const char c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return false;
+  return text.size() < 2048;
+}
+
+// Whatever a stranger shows, people read one line about it.
+void check_identity_token(ByteView bytes) {
+  const std::string text(bytes.begin(), bytes.end());
+  const auto token = oidc::parse_token(text);
+  if (!token) STARLING_CHECK(is_one_line(token.error().text()));
+  IdentitySpec rules;
+  rules.issuer = "https://id.example";
+  rules.audience = "starling";
+  rules.claims = {{{"kubernetes.io", "namespace"}, {"train"}}};
+  const std::chrono::system_clock::time_point now(std::chrono::seconds(1'800'000'000));
+  const auto holder = oidc::check_claims(
+      token ? std::string_view(reinterpret_cast<const char*>(token.value().payload.data()),
+                               token.value().payload.size())
+            : text,
+      rules, now);
+  if (!holder) STARLING_CHECK(is_one_line(holder.error().text()));
+}
+
+void check_identity_provider(ByteView bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const auto keys = oidc::parse_key_set(text);
+  if (keys)
+    STARLING_CHECK(!keys.value().keys.empty() && keys.value().keys.size() <= oidc::kKeysMax);
+  const auto address = oidc::parse_discovery(text, "https://id.example");
+  if (address) STARLING_CHECK(is_provider_address(address.value()));
+  for (const auto* why : {keys ? nullptr : &keys.error(), address ? nullptr : &address.error()})
+    if (why != nullptr) STARLING_CHECK(is_one_line(why->text()));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -273,8 +312,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 17:
       check_shard_index(rest);
       break;
-    default:
+    case 18:
       check_packed(rest);
+      break;
+    case 19:
+      check_identity_token(rest);
+      break;
+    default:
+      check_identity_provider(rest);
       break;
   }
   return 0;

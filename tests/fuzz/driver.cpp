@@ -102,6 +102,24 @@ Bytes valid_input(samples::Maker& random) {
       sum = static_cast<std::int32_t>(random.bits()) >> random.below(32);
     message = {static_cast<std::uint8_t>(sums.size() / kBlock), 32};
     collectives::pack(sums, message);
+  } else if (way == 19) {
+    static const std::string claims =
+        R"({"iss":"https://id.example","aud":["starling"],"exp":1800003600,"nbf":1800000000.5,)"
+        R"("kubernetes.io":{"namespace":["train"]},"sub":"system:serviceaccount:a:b"})";
+    // {"alg":"RS256","kid":"k"} {} and a signature
+    static const std::string token = "eyJhbGciOiJSUzI1NiIsImtpZCI6ImsifQ.e30.AAAA";
+    const std::string& text = random.below(2) == 0 ? claims : token;
+    message.assign(text.begin(), text.end());
+  } else if (way == 20) {
+    static const std::string discovery =
+        R"({"issuer":"https://id.example","jwks_uri":"https://id.example/keys"})";
+    // The key of RFC 7515, A.3.
+    static const std::string keys =
+        R"({"keys":[{"kty":"EC","crv":"P-256","use":"sig","kid":"k","alg":"ES256",)"
+        R"("x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",)"
+        R"("y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]})";
+    const std::string& text = random.below(2) == 0 ? discovery : keys;
+    message.assign(text.begin(), text.end());
   } else if (way % 2 == 0) {
     message = encode(random.envelope(random.below(std::variant_size_v<Message>)));
   } else {

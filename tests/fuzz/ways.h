@@ -3,6 +3,6 @@
 
 namespace starling {
 
-inline constexpr unsigned kWays = 19;
+inline constexpr unsigned kWays = 21;
 
 }  // namespace starling

@@ -45,10 +45,11 @@ std::string lower(std::string_view text) {
 }
 
 // What another try would find again is bad input.
-Error failure(CURLcode code, const std::string& said) {
+Error failure(CURLcode code, const std::string& said, const HttpCall& call) {
   const std::string text = without_secrets(said);  // of a proxy's address
   if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
-    return Error(Code::kBadInput, text + " (AWS_CA_BUNDLE names a file of certificates to trust)");
+    return Error(Code::kBadInput,
+                 text + " (" + call.ca_option + " names a file of certificates to trust)");
   if (code == CURLE_SSL_CONNECT_ERROR && text.find("wrong version number") != text.npos)
     return Error(Code::kBadInput, "there is no TLS, expected an address with http://: " + text);
   return Error(Code::kUnavailable, text);
@@ -200,8 +201,9 @@ Http::Http() : library_(std::make_unique<Library>()) {
   l.file = ::dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
   if (l.file == nullptr) {
     const char* const why = ::dlerror();
-    l.fault = "s3:// needs libcurl.so.4 (of Debian's and Ubuntu's package libcurl4): " +
-              std::string(why ? why : "it is not here");
+    l.fault =
+        "s3:// and [identity] need libcurl.so.4 (of Debian's and Ubuntu's package libcurl4): " +
+        std::string(why ? why : "it is not here");
     return;
   }
   const auto find = [&](const char* name, auto& function) {
@@ -255,7 +257,9 @@ Result<HttpReply> Http::send(const HttpCall& call) {
   lease.set(CURLOPT_LOW_SPEED_LIMIT, 1024L);  // B/s
   lease.set(CURLOPT_LOW_SPEED_TIME, hasty ? 5L : 10L);
   if (call.metadata) lease.set(CURLOPT_NOPROXY, "*");
-  if (!l.ca_file.empty()) lease.set(CURLOPT_CAINFO, l.ca_file.c_str());
+  const std::string& ca_file = call.ca_file.empty() ? l.ca_file : call.ca_file;
+  if (!ca_file.empty()) lease.set(CURLOPT_CAINFO, ca_file.c_str());
+  if (call.within.count() > 0) lease.set(CURLOPT_TIMEOUT, static_cast<long>(call.within.count()));
   lease.set(CURLOPT_WRITEFUNCTION, &write_body);
   lease.set(CURLOPT_WRITEDATA, &transfer);
   lease.set(CURLOPT_HEADERFUNCTION, &write_header);
@@ -280,7 +284,7 @@ Result<HttpReply> Http::send(const HttpCall& call) {
 
   const CURLcode code = l.perform(lease.curl);
   if (code != CURLE_OK && !(code == CURLE_WRITE_ERROR && transfer.is_cut()))
-    return failure(code, *why != '\0' ? why : l.error_text(code));
+    return failure(code, *why != '\0' ? why : l.error_text(code), call);
   long status = 0;
   STARLING_CHECK(l.getinfo(lease.curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
   transfer.reply.status = static_cast<int>(status);

@@ -1,6 +1,6 @@
 #pragma once
 // HTTP over libcurl, which is opened at run time by the first request: a process that keeps nothing in a
-// store does not load it. Proxies are those of the environment; TLS asks the system's certificates, or the
+// store and asks no identity provider does not load it. Proxies are those of the environment; TLS asks the system's certificates, or the
 // file that AWS_CA_BUNDLE or SSL_CERT_FILE names. Redirects are not followed: they would need another signature.
 
 #include <chrono>
@@ -25,8 +25,12 @@ struct HttpCall {
   std::map<std::string, std::string> headers;
   std::span<const ByteView> body{};  // of PUT and POST
   std::size_t answer_max = std::size_t{1} << 20;
-  bool hasty = false;     // two seconds for a connection, and five without a byte
-  bool metadata = false;  // hasty, of a service of this machine: no proxy
+  bool hasty = false;              // two seconds for a connection, and five without a byte
+  bool metadata = false;           // hasty, of a service of this machine: no proxy
+  std::chrono::seconds within{0};  // the whole call; 0: as long as bytes pass
+  std::string
+      ca_file{};  // of certificates that are trusted instead of the usual ones; empty: those
+  std::string ca_option = "AWS_CA_BUNDLE";  // what names such a file, for people
 };
 
 struct HttpReply {

@@ -1,0 +1,131 @@
+#include "core/formats/oidc/provider.h"
+
+#include <fstream>
+#include <utility>
+
+#include "core/base/file_system.h"
+#include "core/base/json.h"
+#include "core/formats/s3/http.h"
+
+namespace starling::oidc {
+namespace {
+
+constexpr std::size_t kDiscoveryBytes = 64u << 10;
+
+Result<std::string> read_file(const std::string& path) {
+  STARLING_TRY(is_file(path, "a key set (JWKS)"));
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kKeySetBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || !file.is_open()) return bad_input("cannot be read; " + path);
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+Result<std::string> read_address(const std::string& address, const std::string& ca_file) {
+  STARLING_TRY(http, s3::Http::open());
+  s3::HttpCall call;
+  call.method = "GET";
+  call.url = address;
+  call.headers = {{"Accept", "application/json"}};
+  call.answer_max = kKeySetBytes;
+  call.hasty = true;
+  call.within = Provider::kAnswerWithin;
+  call.ca_file = ca_file;
+  call.ca_option = "--identity-ca";
+  STARLING_TRY(reply, http->send(call));
+  if (reply.status != 200)
+    return Error(Code::kUnavailable, "it answers with status " + std::to_string(reply.status));
+  return std::move(reply.body);
+}
+
+}  // namespace
+
+Result<std::string> parse_discovery(std::string_view text, const std::string& issuer) {
+  if (text.size() > kDiscoveryBytes) return bad_input("has more than 64 KiB");
+  STARLING_TRY(found, parse_json(text));
+  const auto text_at = [&](const char* name) {
+    const auto at = found.is_object() ? found.find(name) : found.end();
+    return found.is_object() && at != found.end() && at->is_string() ? at->get<std::string>() : "";
+  };
+  const std::string said = text_at("issuer"), keys = text_at("jwks_uri");
+  const auto quoted = [](const std::string& foreign) {
+    return shown_json(nlohmann::json(foreign).dump(-1, ' ', true));
+  };
+  if (said != issuer)
+    return bad_input("is of issuer " + quoted(said) + ", expected " + quoted(issuer));
+  if (!is_provider_address(keys))
+    return bad_input("has jwks_uri " + quoted(keys) + ", expected an address with https://");
+  return keys;
+}
+
+Result<Provider> Provider::make(Options options) {
+  if (!options.ca_file.empty()) {
+    STARLING_TRY(is_file(options.ca_file, "the certificates of an identity provider's CA"));
+  }
+  const std::string& keys = options.rules.jwks;
+  if (!options.read && !keys.empty() && !has_scheme(keys)) {
+    STARLING_TRY(text, read_file(keys));
+    if (auto set = parse_key_set(text); !set)
+      return bad_input("the file " + set.error().text() + "; [identity].jwks is " + keys);
+  } else if (!options.read) {
+    if (auto http = s3::Http::open(); !http) return std::move(http).error().in("[identity]");
+  }
+  if (!options.read)
+    options.read = [ca = options.ca_file](const std::string& place) {
+      return has_scheme(place) ? read_address(place, ca) : read_file(place);
+    };
+  return Provider(std::move(options));
+}
+
+Result<std::string> Provider::keys_address() const {
+  if (!options_.rules.jwks.empty()) return options_.rules.jwks;
+  std::string address = options_.rules.issuer;
+  while (address.ends_with("/")) address.pop_back();
+  address += "/.well-known/openid-configuration";
+  auto text = options_.read(address);
+  if (!text) return std::move(text).error().in(address);
+  auto keys = parse_discovery(text.value(), options_.rules.issuer);
+  if (!keys) return bad_input("the answer " + keys.error().text() + "; " + address);
+  return keys;
+}
+
+Result<KeySet> Provider::ask() const {
+  STARLING_TRY(address, keys_address());
+  auto text = options_.read(address);
+  if (!text) return std::move(text).error().in(address);
+  auto keys = parse_key_set(text.value());
+  if (!keys) return bad_input("the answer " + keys.error().text() + "; " + address);
+  return keys;
+}
+
+Result<Holder> Provider::check(const std::string& text, std::chrono::system_clock::time_point now,
+                               Clock::time_point at) {
+  STARLING_TRY(token, parse_token(text));
+  const std::string& issuer = options_.rules.issuer;
+  if (keys_ && at - keys_at_ >= kKeysFor) keys_.reset();
+  if (keys_ && has_key_for(*keys_, token)) return check_token(token, *keys_, options_.rules, now);
+  const bool just_asked = asked_ && at - *asked_ < kBetweenAsks;
+  if (keys_ && just_asked && missing_.contains(token.key))
+    return check_token(token, *keys_, options_.rules, now);  // says so
+  if (just_asked)
+    return Error(Code::kUnavailable,
+                 "identity: " + (why_not_.empty()
+                                     ? issuer + " had no such key a moment ago, and is asked again"
+                                     : why_not_));
+  asked_ = at;
+  auto keys = ask();
+  if (!keys) {
+    why_not_ = "the keys of " + issuer + " cannot be had: " + keys.error().text();
+    return Error(Code::kUnavailable, "identity: " + why_not_);
+  }
+  why_not_.clear();
+  keys_ = std::move(keys).value();
+  keys_at_ = at;
+  if (missing_.size() >= kKeysMax) missing_.clear();
+  if (!has_key_for(*keys_, token)) missing_.insert(token.key);
+  for (const ProviderKey& key : keys_->keys) missing_.erase(key.id());
+  return check_token(token, *keys_, options_.rules, now);
+}
+
+}  // namespace starling::oidc

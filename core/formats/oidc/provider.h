@@ -1,0 +1,59 @@
+#pragma once
+// A Provider tells tokens that let their holders in from others, with the keys of an OIDC provider, which it asks for:
+// by discovery (OpenID Connect Discovery 1.0), or where the job says that they are.
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/formats/oidc/token.h"
+#include "core/job/identity.h"
+
+namespace starling::oidc {
+
+// Threads: belongs to one thread.
+class Provider {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::hours kKeysFor{1};        // keys that are older are asked for again
+  static constexpr std::chrono::seconds kBetweenAsks{5};  // at least, whatever tokens come
+  static constexpr std::chrono::seconds kAnswerWithin{10};  // each of the two answers
+
+  struct Options {
+    IdentitySpec rules;
+    std::string ca_file;  // of certificates that are trusted instead of the system's; empty: those
+    // Reads what is at an address or a file. Empty: over HTTP, or the file.
+    std::function<Result<std::string>(const std::string&)> read{};
+  };
+  // Errors: kBadInput  the CA's file cannot be read, a file of keys is none, or there is no libcurl to ask with.
+  static Result<Provider> make(Options options);
+
+  // Whether the token lets its holder in. Blocks while the provider is asked: at the first token, once an hour, and
+  // for a key that is not known, at most every five seconds. Errors: kBadInput  it does not, and why (check_token);
+  // kUnavailable  that cannot be told now: the provider was asked in vain, or was asked a moment ago. One line, which
+  // begins with "identity: ".
+  Result<Holder> check(const std::string& token, std::chrono::system_clock::time_point now,
+                       Clock::time_point at);
+
+ private:
+  explicit Provider(Options options) : options_(std::move(options)) {}
+  Result<KeySet> ask() const;
+  Result<std::string> keys_address() const;
+
+  Options options_;
+  std::optional<KeySet> keys_;
+  Clock::time_point keys_at_;  // when they came
+  std::optional<Clock::time_point> asked_;
+  std::set<std::string>
+      missing_;          // keys that tokens named and the provider has not; kKeysMax at most
+  std::string why_not_;  // of the last time; empty: it has answered
+};
+
+// Returns where a provider of this issuer has its keys, as the answer to its discovery says. Errors: kBadInput  it is
+// none, is another issuer's, or names an address that may not be asked (is_provider_address).
+Result<std::string> parse_discovery(std::string_view text, const std::string& issuer);
+
+}  // namespace starling::oidc
