@@ -13,6 +13,8 @@
 
 namespace starling::actors {
 
+class IdentityDesk;
+
 // -- to a data loader, and back
 struct LoadAhead {  // micro-batches that will be asked for; the oldest kept ones may be dropped
   Version version = 0;
@@ -114,6 +116,7 @@ inline constexpr hand_over_atom hand_over_atom_v{};
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Arrival)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::shared_ptr<starling::actors::Gateway>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::shared_ptr<starling::actors::IdentityDesk>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::DataPlaneEvent)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::ComputeOrder)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::EvaluateOrder)

@@ -12,6 +12,7 @@
 #include "actors/coordinator/checkpoint_keeper.h"
 #include "actors/coordinator/door.h"
 #include "actors/coordinator/first_start.h"
+#include "actors/coordinator/identity_desk.h"
 #include "actors/coordinator/journal.h"
 #include "actors/coordinator/key_changes.h"
 #include "actors/coordinator/leader_config.h"
@@ -117,6 +118,7 @@ class Coordinator : public caf::event_based_actor {
           asks_since_ = std::chrono::steady_clock::now();
           send(this, tick_atom_v);
         },
+        [this](std::shared_ptr<IdentityDesk> desk) { identity_desk_ = std::move(desk); },
         [this](tick_atom) {
           if (first_) ask_the_others();
           if (claim_) ask_for_place();
@@ -379,6 +381,7 @@ class Coordinator : public caf::event_based_actor {
   // The job goes on without this coordinator. The actor stays until it is stopped, for followers.
   void end_alone(int code, std::string reason) {
     machine_.reset();
+    identity_desk_.reset();
     gateway_.reset();
     journal_.reset();
     raft_log_.reset();
@@ -470,6 +473,7 @@ class Coordinator : public caf::event_based_actor {
 
   void shut_down(caf::error reason) {
     machine_.reset();
+    identity_desk_.reset();
     gateway_.reset();
     journal_.reset();
     if (keeper_) send(keeper_, stop_atom_v);  // after what it was told before
@@ -492,6 +496,7 @@ class Coordinator : public caf::event_based_actor {
   std::chrono::steady_clock::time_point looked_;  // at the clock
   std::chrono::nanoseconds passed_{};             // the time that the machine was told
   std::shared_ptr<Gateway> gateway_;
+  std::shared_ptr<IdentityDesk> identity_desk_;  // of a job whose workers may show tokens
   std::unique_ptr<elastic::Coordinator> machine_;
   std::unique_ptr<Journal> journal_;
   std::uint64_t term_ = 0;  // of what the machine has saved last: if it leads, it leads in this one
@@ -549,6 +554,13 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
   for (std::uint32_t i = 0; i < options.group.size(); ++i)
     if (i != options.self) gateway.servers.push_back(options.group[i]);
 
+  std::optional<oidc::Provider> provider;
+  if (options.job.identity.on()) {
+    STARLING_TRY(made, oidc::Provider::make({options.job.identity, options.identity_ca}));
+    provider = std::move(made);
+  }
+  const Log identity_log(options.log, {{"coordinator", options.self}});
+
   const auto door = std::make_shared<Door>();
   auto actor = system.spawn<Coordinator, caf::detached>(
       std::move(options), door, std::make_shared<RaftLog>(std::move(raft_log)), std::move(log),
@@ -556,6 +568,14 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
   gateway.listen->refused = [actor](const std::string& line) {
     caf::anon_send(actor, KeyRefused{line});
   };
+  std::shared_ptr<IdentityDesk> desk;
+  if (provider) {
+    desk =
+        std::make_shared<IdentityDesk>(*std::move(provider), identity_log, gateway.listen->refused);
+    gateway.listen->identities.emplace().shown = [to = std::weak_ptr(desk)](Stranger stranger) {
+      if (const auto there = to.lock()) there->take(std::move(stranger));
+    };
+  }
   auto started = Gateway::start(std::move(gateway), [actor, door](Arrival arrival) {
     if (door->enter(arrival)) caf::anon_send(actor, std::move(arrival));
   });
@@ -565,6 +585,10 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
   }
   std::shared_ptr<Gateway> opened = std::move(started).value();
   const std::uint16_t port = opened->port();
+  if (desk) {
+    desk->open(opened);
+    caf::anon_send(actor, std::move(desk));
+  }
   caf::anon_send(actor, std::move(opened));
   const std::string address = "tcp://127.0.0.1:" + std::to_string(port);
   return CoordinatorHandle{actor, port, {key.name, address, key.public_key}};

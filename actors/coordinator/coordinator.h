@@ -34,6 +34,8 @@ struct CoordinatorOptions {
   KeyPair key;
   std::string address = "tcp://127.0.0.1:0";  // to listen on
   AllowList allowed;
+  // Of a job with [identity]: a file of certificates that its provider's is checked with; empty: the system's.
+  std::string identity_ca;
   std::string state_dir;  // of its log; made if it is not there
   // The group begins, and this member has never run. An empty folder does not prove it: a
   // member whose folder was emptied may have voted or promised, and asks the others first.
@@ -63,7 +65,7 @@ struct CoordinatorHandle {
 //   stop_atom                 ends it. After the job's end it goes on answering until then.
 // A log that cannot be written (it must not be tried again) or that turns out to be another job's
 // ends it: followers get a CoordinatorOver then, with exit code 3 or 2; 0 if it was taken out of the group.
-// Errors: kBadInput  the log is another job's; and as RaftLog::open and Gateway::start give them.
+// Errors: kBadInput  the log is another job's, or its identity provider cannot be asked (oidc::Provider::make); and as RaftLog::open and Gateway::start give them.
 Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, CoordinatorOptions options);
 
 }  // namespace starling::actors

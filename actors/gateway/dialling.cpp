@@ -29,6 +29,7 @@ void Gateway::Impl::dial_in_turn() {
     const LinkState state = link_states[place];
     const Link& link = *links_[place];
     if (state == LinkState::kUp || state == LinkState::kOtherVersion || link.at.empty()) continue;
+    if (link.stands) continue;
     missing = true;
     const std::size_t addresses = lookups_.found(place).size();
     const auto rounds =
@@ -45,6 +46,7 @@ void Gateway::Impl::dial_refused() {
     Link& link = *links_[place];
     if (link_states[place] != LinkState::kRefused || now - link.refused_at < kRefusedAgain)
       continue;
+    if (link.stands) continue;  // the token is refused, and shown again there
     link.refused_at = now;
     zmq_disconnect(link.socket.handle(), link.at.c_str());
     (void)link.socket.connect(link.at);  // an error: the next turn tries again

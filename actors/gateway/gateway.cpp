@@ -65,6 +65,19 @@ void Gateway::allow(AllowList allowed) {
   impl_->allow(std::move(allowed));
 }
 
+Result<std::string> Gateway::enrol(const Stranger& stranger) {
+  return impl_->enrol(stranger);
+}
+
+void Gateway::refuse(const Stranger& stranger, const Error& why) {
+  impl_->refuse(stranger, why);
+}
+
+std::string Gateway::refusal(std::size_t server) const {
+  STARLING_CHECK(server < impl_->options.servers.size());
+  return impl_->refusal(server);
+}
+
 void Gateway::set_counter(std::uint64_t counter) {
   impl_->counter = counter;
 }

@@ -38,6 +38,15 @@ struct Arrival {
   std::chrono::steady_clock::time_point at;
 };
 
+// A Stranger has a key that is not on the list, and shows a token that says who its owner is.
+struct Stranger {
+  std::string public_key;  // Z85; proven by CURVE
+  std::string token;
+  std::string host;        // of the peer
+  std::string routing_id;  // of its connection
+  Incarnation who;
+};
+
 // Called on the gateway's thread, one arrival at a time: must not block, and must not call stop().
 using ArrivalHandler = std::function<void(Arrival)>;
 
@@ -56,6 +65,19 @@ struct GatewayOptions {
     // Gets a line for people about a client of another version,
     // once each, on the gateway's thread. May be empty.
     std::function<void(const std::string&)> other_version{};
+
+    // Lets keys that are not on the list complete the handshake and say one thing: Enrol. Whatever
+    // else they say ends their connection and reaches no decoder (docs/identity.md).
+    struct Identities {
+      // Gets who shows a token, on the gateway's thread; must not block. Gateway::enrol() or refuse()
+      // is the answer.
+      std::function<void(Stranger)> shown;
+      std::size_t strangers_max = 128;  // connections of such keys
+      // A connection over which nothing has come for so long is closed, and so is one of a key that
+      // is not let in so long after its first word; of one whose token is looked at after three times.
+      std::chrono::milliseconds patience{10000};
+    };
+    std::optional<Identities> identities{};
   };
   std::optional<Listen> listen;
 
@@ -72,6 +94,14 @@ struct GatewayOptions {
   // a place in the group is one in `servers`. Other places and wrong addresses are passed over.
   bool follows_seats = false;
 
+  // Shows servers a token, so that they let in our key though it is not on their list. Until a server
+  // has let it in, nothing else is sent there.
+  struct Enrols {
+    // Returns the token as it is now. Called on the gateway's thread, for each connection anew.
+    std::function<Result<std::string>()> token;
+  };
+  std::optional<Enrols> enrols;
+
   std::size_t message_bytes_max = limits::kMessageBytes;
   std::size_t newcomers_max = 1024;     // a server's connections whose peers have shown no key yet
   std::size_t backlog_messages = 1024;  // per server, while it cannot take them; then the oldest go
@@ -82,7 +112,8 @@ struct GatewayOptions {
 enum class LinkState : std::uint8_t {
   kConnecting,  // no connection yet, or it broke; dialled again every 10 to 200 ms
   kUp,
-  kRefused,  // the server does not know our key; dialled again twice a second
+  // The server does not know our key, or refuses our token; it is asked again about twice a second.
+  kRefused,
   // The peer that listens there breaks off every handshake at once:
   // it has not the server's key, or does not speak our protocol.
   kWrongPeer,
@@ -103,6 +134,7 @@ enum class Drop : std::uint8_t {
   kQueueFull,     // sending: the peer or we cannot take more
   kLinkBroken,    // sending: waited for a connection that ended
   kNewcomer,      // no message: a connection that was closed before its peer showed a key
+  kStranger,      // of a key that is not on the list, and no token
   kCount,
 };
 
@@ -144,12 +176,21 @@ class Gateway {
   // left out is not heard any more, and its connections are closed.
   void allow(AllowList allowed);
 
+  // Lets in the key of a stranger besides those of allow(), until this process ends, and tells its owner. Returns the
+  // name that it has from now on (core/base/keys.h). Errors: kBadInput  it was revoked, or another one has that name;
+  // kUnavailable  too many keys are enrolled. Its owner is told that then.
+  Result<std::string> enrol(const Stranger& stranger);
+  // Tells a stranger why its token does not let it in, in one line; kUnavailable: it may be shown again.
+  void refuse(const Stranger& stranger, const Error& why);
+
   // The leader gave this counter to this life; every later message carries it.
   void set_counter(std::uint64_t counter);
 
   LinkState link(std::size_t server) const;
   // Returns "coordinator-0 speaks version 3 of the protocol, this one 2"; in kOtherVersion.
   std::string other_version(std::size_t server) const;
+  // Returns why the server has not let in our key with our token; empty: it has, or there is no connection.
+  std::string refusal(std::size_t server) const;
   std::uint64_t dropped(Drop reason) const;
   std::uint64_t refused_handshakes() const;  // by the server: keys that are not on the allow list
 

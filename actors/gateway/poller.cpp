@@ -29,7 +29,6 @@ constexpr int kHandshakeMs = 3000;
 constexpr long kDialLookMs = 100;      // between two looks at links that are dialled
 constexpr std::size_t kFilesLeft = 4;  // newcomers get one in so many of the files that may be open
 constexpr std::size_t kOutgoingMessages = 65536;  // from other threads to ours
-constexpr std::size_t kLinesMax = 256;            // about other versions
 constexpr int kReceivedAtOnce = 256;              // per socket, before the others get their turn
 // A busy server delays a handshake by up to 3 s; a peer with another key breaks it off each time.
 constexpr std::chrono::milliseconds kAtOnce{1000};
@@ -70,6 +69,12 @@ std::size_t newcomers_max(const GatewayOptions& options) {
   return std::min<std::size_t>(options.newcomers_max, limit.rlim_cur / kFilesLeft);
 }
 
+// Where identities are taken, a connection is not ours yet when its handshake's time is over.
+std::chrono::milliseconds newcomers_patience(const GatewayOptions& options) {
+  const bool strangers = options.listen && options.listen->identities;
+  return strangers ? options.listen->identities->patience : std::chrono::milliseconds(kHandshakeMs);
+}
+
 std::vector<std::string> addresses_of(const std::vector<GatewayOptions::Server>& servers) {
   std::vector<std::string> addresses;
   for (const auto& server : servers) addresses.push_back(server.address);
@@ -98,8 +103,9 @@ Gateway::Impl::Impl(GatewayOptions o, ArrivalHandler handler, Context context)
       other_versions(options.servers.size()),
       handler_(std::move(handler)),
       addresses_(addresses_of(options.servers)),
+      refusals_(options.servers.size()),
       context_(std::move(context)),
-      newcomers_(newcomers_max(options), std::chrono::milliseconds(kHandshakeMs)),
+      newcomers_(newcomers_max(options), newcomers_patience(options)),
       pieces_(piece_limits(options)),
       lookups_(addresses_) {
   for (auto& state : link_states) state = LinkState::kConnecting;
@@ -165,6 +171,10 @@ Result<> Gateway::Impl::open_server() {
   }
   refused_handshakes = 0;  // the self-check's stranger does not count
   if (options.listen->refused) zap_->tell(options.listen->refused);
+  if (const auto& identities = options.listen->identities) {
+    strangers_.emplace(identities->strangers_max, identities->patience);
+    zap_->take_strangers();
+  }
   STARLING_TRY(monitor, Monitor::make(context_, router));
   router_monitor_.emplace(std::move(monitor));
   port = static_cast<std::uint16_t>(std::atoi(endpoint.c_str() + endpoint.rfind(':') + 1));
@@ -178,6 +188,7 @@ Result<std::unique_ptr<Link>> Gateway::Impl::open_link(const GatewayOptions::Ser
   STARLING_TRY(socket, Socket::make(context_, ZMQ_DEALER));
   STARLING_TRY(set_common(socket));
   STARLING_TRY(socket.set(ZMQ_ROUTING_ID, make_routing_id(options.self)));
+  STARLING_TRY(socket.set(ZMQ_PROBE_ROUTER, 1));  // an empty message with each connection
   STARLING_TRY(secure_client(socket, options.key, server.public_key));
   STARLING_TRY(monitor, Monitor::make(context_, socket));
   if (!address.empty()) {
@@ -213,6 +224,8 @@ void Gateway::Impl::run() {
     if (lookups_.any()) dial_in_turn();
     dial_refused();
     if (router_) watch_newcomers();
+    if (strangers_) close_overdue();
+    if (options.enrols) enrol_where_due();
     take_outgoing();
     for (auto& link : links_) send_backlog(*link);
     if (router_) receive_from_clients();
@@ -230,11 +243,12 @@ void Gateway::Impl::wait() {
     items.push_back({router_monitor_->handle(), 0, ZMQ_POLLIN, 0});
   }
   for (auto& link : links_) {
-    const short out = link->backlog.empty() ? 0 : ZMQ_POLLOUT;
+    const short out = link->backlog.empty() || !may_send(*link) ? 0 : ZMQ_POLLOUT;
     items.push_back({link->monitor.handle(), 0, ZMQ_POLLIN, 0});
     items.push_back({link->socket.handle(), 0, static_cast<short>(ZMQ_POLLIN | out), 0});
   }
-  const long time = dials() ? kDialLookMs : -1;
+  const bool looks_again = dials() || enrols_soon() || (strangers_ && strangers_->any());
+  const long time = looks_again ? kDialLookMs : -1;
   const int n = zmq_poll(items.data(), static_cast<int>(items.size()), time);
   STARLING_CHECK_MSG(n >= 0 || zmq_errno() == EINTR, zmq_strerror(zmq_errno()));
   wakeup_.clear();
@@ -244,9 +258,9 @@ void Gateway::Impl::watch(std::size_t place) {
   Link& link = *links_[place];
   auto& state = link_states[place];
   while (const auto event = link.monitor.next()) {
+    if (*event == ZMQ_EVENT_DISCONNECTED) falls(place);
     if (*event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
-      state = LinkState::kUp;
-      link.dialled = 0;
+      stands(place);
     } else if (*event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
       state = LinkState::kRefused;
       link.refused_at = Clock::now();
@@ -266,27 +280,6 @@ void Gateway::Impl::watch(std::size_t place) {
       pieces_.forget(options.servers[place].name);
       for (; !link.backlog.empty(); link.backlog.pop_front()) drop(Drop::kLinkBroken);
     }
-  }
-}
-
-void Gateway::Impl::allow(AllowList allowed) {
-  STARLING_CHECK(zap_ != nullptr);
-  zap_->replace(allowed);
-  routes.forget_all_but(allowed);
-}
-
-// ZapHandler decides which keys are let in; this bounds how many peers may be without a key.
-void Gateway::Impl::watch_newcomers() {
-  while (const auto event = router_monitor_->next()) {
-    const int number = router_monitor_->value();
-    if (*event == ZMQ_EVENT_DISCONNECTED) newcomers_.settled(number);
-    if (*event != ZMQ_EVENT_ACCEPTED) continue;
-    const auto gone = newcomers_.came({number, collectives::peer_of(number)}, Clock::now());
-    if (!gone) continue;
-    // libzmq has no call that ends one connection. The number may be another file's by now.
-    if (!gone->from.host.empty() && collectives::peer_of(gone->number) == gone->from)
-      ::shutdown(gone->number, SHUT_RDWR);
-    drop(Drop::kNewcomer);
   }
 }
 
@@ -329,6 +322,7 @@ void Gateway::Impl::take_outgoing() {
 }
 
 void Gateway::Impl::send_backlog(Link& link) {
+  if (!may_send(link)) return;
   while (!link.backlog.empty() && link.socket.writable() && send_front(link)) {
   }
 }
@@ -406,8 +400,16 @@ void Gateway::Impl::receive_from_clients() {
       drop(Drop::kMalformed);
       continue;
     }
-    newcomers_.settled(body.source_fd());
-    const Sender sender = sender_of(body.user_id());
+    Sender sender = sender_of(body.user_id());
+    if (sender.name == kStrangerName) sender.name = zap_->name_now(sender.public_key);
+    if (strangers_ && sender.name.empty() && !sender.public_key.empty()) {
+      newcomers_.settled(body.source_fd());
+      hear_stranger(id.text(), sender, {body.source_fd(), collectives::peer_of(body.source_fd())},
+                    body.bytes());
+      continue;
+    }
+    settled(body.source_fd());
+    if (body.bytes().empty()) continue;  // a greeting: ZMQ_PROBE_ROUTER
     if (!sender.name.empty() && !zap_->admits(sender)) {
       // ZeroMQ cannot close one connection of a ROUTER, so this makes its peer's end look
       // gone. Should the number be another connection's by now, that one is dialled again.
@@ -430,15 +432,6 @@ std::optional<ByteView> Gateway::Impl::whole(const std::string& connection, cons
   return std::nullopt;
 }
 
-// Lets a worker of another version end with a line instead of waiting for an answer.
-void Gateway::Impl::answer_version(const std::string& routing_id, const std::string& sender,
-                                   ByteView bytes) {
-  std::string line = version_line(sender, *seal_version(bytes));
-  const bool is_new = told_versions_.size() < kLinesMax && told_versions_.insert(line).second;
-  if (is_new && options.listen->other_version) options.listen->other_version(line);
-  if (!says_version(bytes)) send_frame(routing_id, seal(SealKind::kVersion, {}));
-}
-
 void Gateway::Impl::admit_client(const std::string& routing_id, const Sender& sender,
                                  ByteView bytes) {
   if (sender.name.empty()) return drop(Drop::kWrongKey);
@@ -452,6 +445,11 @@ void Gateway::Impl::admit_client(const std::string& routing_id, const Sender& se
     return;
   }
   if (!may_say(role_of(sender.name), envelope.body)) return drop(Drop::kWrongRole);
+  if (std::holds_alternative<Enrol>(envelope.body)) {
+    if (!strangers_) return drop(Drop::kUnknown);
+    return send_on_route({routing_id, sender.name, sender.public_key, envelope.from},
+                         Enrolled{sender.name, {}, false});  // it is let in already
+  }
   if (!routes.learn(envelope.from, routing_id, sender.name, sender.public_key))
     return drop(Drop::kWrongKey);
   handler_({std::move(envelope.body), envelope.from, sender.name, std::nullopt,
@@ -481,6 +479,10 @@ void Gateway::Impl::receive_from_server(std::size_t place) {
       continue;
     }
     link.peer = envelope.from;
+    if (const auto* answer = std::get_if<Enrolled>(&envelope.body)) {
+      take(place, *answer);
+      continue;
+    }
     const auto* seats = std::get_if<Seats>(&envelope.body);
     if (seats && options.follows_seats) follow(*seats);
     handler_({std::move(envelope.body), envelope.from, options.servers[place].name, place,

@@ -15,6 +15,7 @@
 #include "actors/gateway/pieces.h"
 #include "actors/gateway/routes.h"
 #include "actors/gateway/socket.h"
+#include "actors/gateway/strangers.h"
 #include "actors/gateway/zap.h"
 #include "collectives/tcp/newcomers.h"
 
@@ -48,6 +49,9 @@ struct Link {
   std::chrono::steady_clock::time_point refused_at;  // or dialled since
   Bytes front;           // the first of them encoded, once a part of it is sent
   std::size_t sent = 0;  // pieces of it
+  // Where tokens are shown: the handshake is complete, and the server has let in our key since.
+  bool stands = false, enrolled = false;
+  std::chrono::steady_clock::time_point enrol_at;  // when the token is shown next
 };
 
 // Returns a line for people about a peer of another version.
@@ -63,6 +67,9 @@ class Gateway::Impl {
   bool has_address(std::size_t place) const;
   void follow(const Seats& seats);
   void allow(AllowList allowed);
+  Result<std::string> enrol(const Stranger& stranger);
+  void refuse(const Stranger& stranger, const Error& why);
+  std::string refusal(std::size_t place) const;
   void drop(Drop reason) { ++drops[static_cast<std::size_t>(reason)]; }
   void stop();
 
@@ -93,6 +100,20 @@ class Gateway::Impl {
   // Returns whether a link is to be looked at again soon.
   bool dials() const;
   void watch_newcomers();
+  void settled(int number);  // a connection is gone, or one of a key that is let in
+  // strangers.cpp: connections of keys that are not let in.
+  void close_overdue();
+  void hear_stranger(const std::string& routing_id, const Sender& sender,
+                     const Strangers::Connection& connection, ByteView bytes);
+  void answer(const Stranger& stranger, Enrolled answer);
+  // enrolling.cpp: our own key, where tokens are shown.
+  bool may_send(const Link& link) const;
+  void stands(std::size_t place);
+  void falls(std::size_t place);
+  bool enrols_soon() const;
+  void enrol_where_due();
+  void take(std::size_t place, const Enrolled& answer);
+  void set_refusal(std::size_t place, const std::string& why);
   void take_outgoing();
   void send_backlog(Link& link);
   bool send_front(Link& link);
@@ -118,6 +139,8 @@ class Gateway::Impl {
   std::deque<Outgoing> outgoing_;             // guarded by mutex_
   std::vector<std::string> addresses_;        // of the servers; guarded by mutex_
   std::map<std::size_t, std::string> moved_;  // servers to be dialled anew; guarded by mutex_
+  std::set<std::string> looked_at_;           // keys of strangers; guarded by mutex_
+  std::vector<std::string> refusals_;         // of our token, by server; guarded by mutex_
   std::mutex stop_mutex_;                     // held while the thread is joined
 
   // These belong to the poller's thread while it runs.
@@ -127,6 +150,7 @@ class Gateway::Impl {
   std::optional<Socket> router_;
   std::optional<Monitor> router_monitor_;
   collectives::Newcomers newcomers_;
+  std::optional<Strangers> strangers_;  // of a server that takes identities
   Pieces pieces_;
   std::set<std::string> told_versions_;
   std::vector<std::unique_ptr<Link>> links_;  // one per server

@@ -14,6 +14,7 @@ struct Refusal {
   std::string public_key;  // Z85; empty: the ZAP question held none
   std::string name;        // that the key had before it was revoked; empty: never known
   std::string address;     // of the peer, as libzmq tells it
+  std::string why{};       // of a token that was refused; empty: of a key
 };
 
 // Threads: belongs to one thread.

@@ -1,5 +1,6 @@
 #include "actors/gateway/zap.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -61,7 +62,62 @@ void ZapHandler::replace(AllowList allowed) {
 bool ZapHandler::admits(const Sender& sender) const {
   const std::lock_guard lock(mutex_);
   const auto found = allowed_.find(sender.public_key);
-  return sabotage::accepts_strangers() || (found != allowed_.end() && found->second == sender.name);
+  if (found != allowed_.end() && found->second == sender.name) return true;
+  const auto enrolled = enrolled_.find(sender.public_key);
+  return sabotage::accepts_strangers() ||
+         (enrolled != enrolled_.end() && enrolled->second.name == sender.name);
+}
+
+Result<std::string> ZapHandler::enrol(const std::string& public_key) {
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard lock(mutex_);
+  if (const auto listed = allowed_.find(public_key); listed != allowed_.end())
+    return listed->second;
+  if (const auto known = enrolled_.find(public_key); known != enrolled_.end())
+    return known->second.name;
+  if (const auto former = former_.find(public_key); former != former_.end())
+    return Error(Code::kBadInput, "identity: the key of " + former->second + " was revoked");
+  std::string name = enrolled_name(public_key);
+  const auto has_name = [&](const auto& other) { return other.second == name; };
+  const bool taken = std::any_of(allowed_.begin(), allowed_.end(), has_name) ||
+                     std::any_of(enrolled_.begin(), enrolled_.end(),
+                                 [&](const auto& other) { return other.second.name == name; });
+  if (taken)
+    return Error(Code::kBadInput, "identity: another key has the name " + name + " already");
+  if (enrolled_.size() >= kEnrolledMax) {
+    const auto silent = std::min_element(
+        enrolled_.begin(), enrolled_.end(),
+        [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; });
+    if (now - silent->second.heard < kEnrolledSilence)
+      return Error(Code::kUnavailable, "identity: " + std::to_string(kEnrolledMax) +
+                                           " keys are enrolled, and all of them are in use");
+    enrolled_.erase(silent);
+  }
+  enrolled_[public_key] = {name, now};
+  return name;
+}
+
+std::string ZapHandler::name_now(const std::string& public_key) {
+  const std::lock_guard lock(mutex_);
+  if (const auto listed = allowed_.find(public_key); listed != allowed_.end())
+    return listed->second;
+  const auto enrolled = enrolled_.find(public_key);
+  if (enrolled == enrolled_.end()) return {};
+  enrolled->second.heard = std::chrono::steady_clock::now();
+  return enrolled->second.name;
+}
+
+AllowList ZapHandler::all() const {
+  const std::lock_guard lock(mutex_);
+  AllowList all = allowed_;
+  for (const auto& [key, enrolled] : enrolled_) all.emplace(key, enrolled.name);
+  return all;
+}
+
+bool ZapHandler::takes(const std::string& public_key) const {
+  if (!takes_strangers_ || public_key.empty()) return false;
+  const std::lock_guard lock(mutex_);
+  return !former_.contains(public_key);
 }
 
 void ZapHandler::tell(std::function<void(const std::string&)> refused) {
@@ -108,6 +164,7 @@ void ZapHandler::answer() {
     key_text = z85_encode({reinterpret_cast<const std::uint8_t*>(key.data()), key.size()});
     name = name_of(key_text);
   }
+  if (name.empty() && takes(key_text)) name = std::string(kStrangerName);
   const bool known = !name.empty();
   if (!known) ++refused_;
   const std::string parts[] = {"1.0",

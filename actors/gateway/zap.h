@@ -3,12 +3,16 @@
 //
 // Only keys of the allow list get a yes, and name and key become the User-Id
 // of every message of that connection: the list may change while it stands.
+// Where identities are taken, other keys get one, too, under a name that no key has
+// (kStrangerName): what they may do is the gateway's matter (strangers.h).
 // Anything odd in a question gets a no; if the handler's thread ended, libzmq
 // would refuse all peers, since the domain is enforced (secure_server).
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,6 +24,8 @@
 #include "core/base/result.h"
 
 namespace starling::actors {
+
+inline constexpr const char* kStrangerName = "?";
 
 // Sender is the owner of a connection, proven by CURVE.
 struct Sender {
@@ -45,6 +51,21 @@ class ZapHandler {
   // Lets in only these from now on. Standing connections are not asked again: see admits().
   void replace(AllowList allowed);
   bool admits(const Sender& sender) const;
+
+  // Lets the handshakes of keys that are not on the list succeed from now on, but those of revoked ones.
+  void take_strangers() { takes_strangers_ = true; }
+  // Lets in this key besides the list. The list may change; a key that was revoked from it is not enrolled. At most
+  // kEnrolledMax keys: above, the one that was silent longest goes. Returns its name. Errors: as Gateway::enrol().
+  Result<std::string> enrol(const std::string& public_key);
+  // Returns the name of a key that is let in now; empty: it is not. Notes that it was heard.
+  std::string name_now(const std::string& public_key);
+  // The list and the enrolled keys.
+  AllowList all() const;
+
+  static constexpr std::size_t kEnrolledMax = 4096;
+  static constexpr std::chrono::seconds kEnrolledSilence{
+      60};  // a key that was heard since does not go
+
   // `refused` gets the lines of Refusals from now on, on the handler's thread; must not block.
   void tell(std::function<void(const std::string&)> refused);
 
@@ -53,6 +74,7 @@ class ZapHandler {
   void run();
   void answer();
   std::string name_of(const std::string& public_key) const;
+  bool takes(const std::string& public_key) const;  // as a stranger's
   void say_refused(const std::string& public_key, const std::string& address);
 
   Socket socket_;  // owned by thread_
@@ -60,8 +82,14 @@ class ZapHandler {
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t>& refused_;
   mutable std::mutex mutex_;
-  AllowList allowed_;                             // guarded by mutex_
-  AllowList former_;                              // guarded by mutex_; were allowed once
+  AllowList allowed_;  // guarded by mutex_
+  AllowList former_;   // guarded by mutex_; were allowed once
+  struct Enrolled {
+    std::string name;
+    std::chrono::steady_clock::time_point heard;
+  };
+  std::map<std::string, Enrolled> enrolled_;  // by public key; guarded by mutex_
+  std::atomic<bool> takes_strangers_{false};
   std::function<void(const std::string&)> tell_;  // guarded by mutex_
   Refusals refusals_;                             // of thread_
   std::thread thread_;

@@ -134,6 +134,7 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child, int rea
   gateway.self.nonce = fresh_nonce();
   gateway.key = options.key;
   gateway.servers = options.coordinators;
+  gateway.enrols = options.enrols;
   gateway.follows_seats = true;
   std::atomic<bool> ending = false;
   std::atomic<int> too_late{-1};  // the status, if the job was over before the worker listened

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "actors/gateway/gateway.h"
@@ -25,6 +26,7 @@ struct GuardOptions {
   JobId job{};
   Incarnation worker;  // the life that begins with the fork; a death is told with its nonce
   KeyPair key;         // the worker's; the leader believes a death only from this key
+  std::optional<GatewayOptions::Enrols> enrols{};  // the worker's
   std::vector<GatewayOptions::Server> coordinators;
   // Called when the job is over before the worker listens for that itself (SharedLife::listens):
   // reports it, and returns the status with which the guard ends. Any thread.

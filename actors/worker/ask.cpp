@@ -70,10 +70,12 @@ std::string list_of(const std::vector<GatewayOptions::Server>& servers) {
 
 }  // namespace
 
-std::string hopeless(const std::vector<LinkState>& links, const AskOptions& options, bool settled) {
+std::string hopeless(const std::vector<LinkState>& links, const AskOptions& options, bool settled,
+                     const std::string& refusal) {
   const auto count = [&](LinkState state) { return std::count(links.begin(), links.end(), state); };
   if (count(LinkState::kUp) > 0) return {};
   if (count(LinkState::kConnecting) > 0 && !settled) return {};
+  if (count(LinkState::kRefused) > 0 && !refusal.empty()) return refusal;
   if (count(LinkState::kRefused) > 0)
     return "this key is not on the coordinators' list: they do not let in " + options.key.name +
            " with the public key " + options.key.public_key;
@@ -100,6 +102,7 @@ Result<Asked> ask_for_job(const AskOptions& options) {
   gateway.self = options.self;
   gateway.key = options.key;
   gateway.servers = options.coordinators;
+  gateway.enrols = options.enrols;
   gateway.follows_seats = true;
   Answer answer(options.coordinators);
   STARLING_TRY(door, Gateway::start(std::move(gateway), answer.handler()));
@@ -115,14 +118,21 @@ Result<Asked> ask_for_job(const AskOptions& options) {
     if (auto asked = answer.wait(kAgain)) return std::move(*asked);
     const auto waited = Clock::now() - begun;
     std::vector<LinkState> links;
-    for (std::size_t i = 0; i < options.coordinators.size(); ++i) links.push_back(door->link(i));
+    std::string refusal;
+    for (std::size_t i = 0; i < options.coordinators.size(); ++i) {
+      links.push_back(door->link(i));
+      if (refusal.empty()) refusal = door->refusal(i);
+    }
     const bool up = std::count(links.begin(), links.end(), LinkState::kUp) > 0;
     turned_away.look(links, Clock::now());
-    const std::string why = hopeless(links, options, waited > kSettled);
+    const std::string why = hopeless(links, options, waited > kSettled, refusal);
     const bool asks_on = turned_away.now() && !turned_away.for_too_long(Clock::now());
     if (!why.empty() && (!asks_on || waited > options.patience)) return Error(Code::kBadInput, why);
-    const std::string silence = (up ? "the coordinators at " : "nobody listens yet at ") +
-                                list_of(options.coordinators) + (up ? " do not answer yet" : "");
+    std::string silence = (up ? "the coordinators at " : "nobody listens yet at ") +
+                          list_of(options.coordinators) + (up ? " do not answer yet" : "");
+    if (!up && !refusal.empty())
+      silence = "the coordinators at " + list_of(options.coordinators) +
+                " do not let in this worker yet: " + refusal;
     const bool silent = !turned_away.now() && waited > kSilence;
     if (!said && silent && options.waiting) options.waiting(silence + ", waiting");
     said = said || silent;

@@ -35,6 +35,7 @@ struct AskOptions {
   JobId job_id{};
   Incarnation self;  // nonce != 0, of this life
   KeyPair key;
+  std::optional<GatewayOptions::Enrols> enrols{};
   std::vector<GatewayOptions::Server> coordinators;
   std::chrono::milliseconds patience{30000};
   // Called once after two seconds without an answer, with a line that says why. May be empty.
@@ -51,12 +52,14 @@ struct Asked {
 };
 
 // Blocks until a coordinator answers. Errors: kBadInput  the coordinators
-// do not know this key, or the process that listens there is none of this
+// do not know this key, or refuse its token, or the process that listens there is none of this
 // job; kUnavailable  no coordinator answered in time, or `give_up` said so.
 Result<Asked> ask_for_job(const AskOptions& options);
 
 // Says why a worker cannot go on with these links; empty while one stands or may still
-// be made. `settled`: links to all coordinators that listen have had time to be made.
-std::string hopeless(const std::vector<LinkState>& links, const AskOptions& options, bool settled);
+// be made. `settled`: links to all coordinators that listen have had time to be made. `refusal`: what a coordinator
+// says of our token; empty: nothing.
+std::string hopeless(const std::vector<LinkState>& links, const AskOptions& options, bool settled,
+                     const std::string& refusal = {});
 
 }  // namespace starling::actors

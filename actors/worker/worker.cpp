@@ -49,7 +49,8 @@ class Worker : public caf::event_based_actor {
         [this](tick_atom) {
           if (turned_away())
             return finish({2, false,
-                           "the coordinators no longer let in the key of " + options_.key.name,
+                           "the coordinators no longer let in the key of " + options_.key.name +
+                               why_not_let_in(),
                            std::nullopt});
           if (const auto why = other_version(); !why.empty())
             return finish({2, false, why, std::nullopt});
@@ -109,6 +110,7 @@ class Worker : public caf::event_based_actor {
     gateway.self = options_.self;
     gateway.key = options_.key;
     gateway.servers = options_.coordinators;
+    gateway.enrols = options_.enrols;
     gateway.follows_seats = true;
     auto started = Gateway::start(
         std::move(gateway), [me](Arrival arrival) { caf::anon_send(me, std::move(arrival)); });
@@ -267,6 +269,13 @@ class Worker : public caf::event_based_actor {
     const auto now = TurnedAway::Clock::now();
     turned_away_.look(links, now);
     return turned_away_.for_too_long(now);
+  }
+
+  // Says why a coordinator refuses the token, where there is one; else empty.
+  std::string why_not_let_in() const {
+    for (std::size_t i = 0; options_.enrols && i < options_.coordinators.size(); ++i)
+      if (const auto why = gateway_->refusal(i); !why.empty()) return ": " + why;
+    return {};
   }
 
   // Says why no coordinator can be talked to, if their version is the reason; else empty.

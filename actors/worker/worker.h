@@ -49,7 +49,8 @@ struct WorkerOptions {
   TransportSupport transport;  // open_transport(); none: all bytes go through the hosts
   JobId job_id{};
   Incarnation self;  // nonce != 0, of this life
-  KeyPair key;       // one of the job's ring, with its secret
+  KeyPair key;       // one of the job's ring, with its secret, or one that a token lets in
+  std::optional<GatewayOptions::Enrols> enrols{};
   std::vector<GatewayOptions::Server> coordinators;
   std::string host = "127.0.0.1";  // where this worker listens for other workers
   std::uint16_t port = 0;          // 0: any free one

@@ -1,0 +1,39 @@
+#pragma once
+// The IdentityDesk looks at the tokens of strangers (docs/identity.md) on a thread of its own, as an identity provider
+// may take seconds to answer, and has the gateway let them in or refuse them.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "actors/gateway/gateway.h"
+#include "core/base/result.h"
+#include "core/formats/oidc/provider.h"
+#include "core/observe/log.h"
+
+namespace starling::actors {
+
+// Threads: any. The thread ends some time after the desk: it is not waited for while a provider is asked.
+class IdentityDesk {
+ public:
+  static constexpr std::size_t kWaiting = 64;  // strangers at most
+
+  // `refused` gets a line for people about a stranger that was refused; few lines, however many try. On the desk's
+  // thread, must not block.
+  IdentityDesk(oidc::Provider provider, Log log, std::function<void(const std::string&)> refused);
+  ~IdentityDesk();
+  IdentityDesk(const IdentityDesk&) = delete;
+  IdentityDesk& operator=(const IdentityDesk&) = delete;
+
+  // Answers by this gateway from now on, also those who came before.
+  void open(const std::shared_ptr<Gateway>& gateway);
+  // Has a stranger wait until its token was looked at. One for whom there is no room is told to ask again, or, before
+  // open(), hears nothing and asks again by itself.
+  void take(Stranger stranger);
+
+ private:
+  struct State;
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace starling::actors
