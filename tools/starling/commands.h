@@ -47,8 +47,9 @@ int run(RunOptions options);
 struct WorkerCommand {
   std::string join;  // addresses of coordinator-0.. of the ring, a join token, or a file with one
   std::string keys;  // a file or a folder of split keys; none with a token
-  std::string job;   // compared with the coordinators' job; empty: not compared
-  std::string data;  // where the data are here; empty: as the job says
+  std::string identity_token;  // file with a token of an identity provider; empty: it has a key
+  std::string job;             // compared with the coordinators' job; empty: not compared
+  std::string data;            // where the data are here; empty: as the job says
   std::string
       weights;  // where the weights that training begins with are here; empty: as the job says
   std::string script;  // where a Python model's script is here; empty: as the job says
@@ -82,7 +83,8 @@ int worker(const WorkerCommand& command, char** arguments);
 
 struct CoordinatorCommand {
   std::string job, keys;
-  std::string name;  // empty: the only coordinator whose secret is in the keys
+  std::string name;         // empty: the only coordinator whose secret is in the keys
+  std::string identity_ca;  // file of certificates; empty: the system's
   std::string listen = "tcp://127.0.0.1:0";
   std::string peers;  // addresses of all coordinators of the ring, in order; own one included
   std::string state = "coordinator-state";

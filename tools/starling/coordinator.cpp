@@ -122,6 +122,10 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
   options.address = std::move(address);
   options.job_id = job_id_of(ring);
   options.allowed = ring.allow_list();
+  if (!command.identity_ca.empty() && !options.job.identity.on())
+    return Error(Code::kBadInput, "--identity-ca is wanted by a job with [identity], which " +
+                                      command.job + " has not");
+  options.identity_ca = command.identity_ca;
   options.state_dir = command.state;
   options.first_start = command.first;
   options.wanted_workers = command.workers;

@@ -38,9 +38,11 @@ void add_keys(CLI::App& app, KeysCommand& keys) {
   sub->add_option("--workers", keys.workers, "pairs of workers")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  sub->add_option("--at", keys.at,
-                  "addresses of the coordinators, in order: also writes worker-N.token, one line "
-                  "that is all a worker needs to join")
+  sub->add_option(
+         "--at", keys.at,
+         "addresses of the coordinators, in order: also writes worker-N.token, one line "
+         "that is all a worker needs to join, and join.public, for workers with a token of "
+         "an identity provider")
       ->type_name("ADDRESSES");
   auto* there = sub->add_option("--keys", keys.keys, "keys that are there: the folder, or a file");
   for (const char* change : {"--token", "--revoke", "--add"})

@@ -18,6 +18,8 @@
 #include "core/base/address.h"
 #include "core/base/file_system.h"
 #include "core/base/hash.h"
+#include "core/base/text.h"
+#include "core/wire/limits.h"
 
 namespace starling::tools {
 namespace {
@@ -189,7 +191,9 @@ Result<std::string> join_text(const std::string& value) {
   const auto last = text.find_last_not_of(" \t\r\n");
   text.erase(last == std::string::npos ? 0 : last + 1);
   if (!is_join_token(text)) return bad_input("no join token is in " + value);
-  if (is_open_to_others(status, ::geteuid()))
+  const auto token = parse_join_token(text);
+  const bool is_secret = !token || !token.value().is_public();
+  if (is_secret && is_open_to_others(status, ::geteuid()))
     return bad_input("the join token in " + value + " can be read by others; expected mode 0600");
   return text;
 }
@@ -221,6 +225,31 @@ Result<TakenKey> TakenKey::take(const std::string& path, const std::string& name
   if (!known) return bad_input("no secret key of " + what + " is in " + path);
   return bad_input(name.empty() ? "all worker keys of " + path + " are in use on this machine"
                                 : "the key of " + name + " is in use by another process; " + path);
+}
+
+Result<std::string> read_identity_token(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int error = errno;
+  struct stat status {};
+  const bool file = fd >= 0 && ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  std::string text(limits::kTokenBytes + 256, '\0');
+  const ssize_t size = file ? ::read(fd, text.data(), text.size()) : -1;
+  if (fd >= 0) ::close(fd);
+  if (size < 0)
+    return bad_input("identity: cannot read the token in " + path + ": " +
+                     (fd < 0 ? std::strerror(error) : "it is no file"));
+  text.resize(static_cast<std::size_t>(size));
+  text = trimmed(text);
+  if (text.empty()) return bad_input("identity: no token is in " + path);
+  if (text.size() > limits::kTokenBytes)
+    return bad_input("identity: the token in " + path + " has more than 15 KiB");
+  return text;
+}
+
+TakenKey TakenKey::make(const JoinToken& token) {
+  KeyPair pair = make_key_pair("worker");
+  pair.name = enrolled_name(pair.public_key);
+  return TakenKey(std::move(pair), token.keys, KeyLock());
 }
 
 Result<TakenKey> TakenKey::take(const JoinToken& token) {

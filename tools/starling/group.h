@@ -52,8 +52,11 @@ Result<std::string> own_address(const std::vector<actors::GatewayOptions::Server
 std::string address_to_tell(const Address& listens);
 
 // Reads --join: returns addresses or a token as they are, or the token that a file holds.
-// Errors: kBadInput  it is none of them, or others than its owner can read the file.
+// Errors: kBadInput  it is none of them, or others than its owner can read the file, unless it is public.
 Result<std::string> join_text(const std::string& value);
+// Reads a token of an identity provider, which others may renew at any time. Any thread. Errors: kBadInput  there is
+// none, or it is too large; one line that begins with "identity: ".
+Result<std::string> read_identity_token(const std::string& path);
 
 // A TakenKey is what a process needs of the keys of a job, with
 // its own key. No other process on this machine uses that one.
@@ -62,8 +65,10 @@ class TakenKey {
   // Takes from a key file, or from a folder of split keys. `name`: this key;
   // empty: a worker's first free one. Errors: kBadInput  there is none.
   static Result<TakenKey> take(const std::string& path, const std::string& name);
-  // Takes from a join token.
+  // Takes from a join token with a worker's pair.
   static Result<TakenKey> take(const JoinToken& token);
+  // Makes a pair for this life beside the public halves of a join token; its secret is in no file.
+  static TakenKey make(const JoinToken& token);
   const KeyPair& pair() const { return pair_; }
   const KeyRing& ring() const { return ring_; }  // at least its own pair and the coordinators'
 

@@ -28,9 +28,9 @@ std::string token_file(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / (name + ".token")).string();
 }
 
-Result<> write_secret(const std::string& path, const std::string& line) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  const bool written = fd >= 0 && ::fchmod(fd, 0600) == 0 &&
+Result<> write_line(const std::string& path, const std::string& line, mode_t mode) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+  const bool written = fd >= 0 && ::fchmod(fd, mode) == 0 &&
                        ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
                        ::fsync(fd) == 0;
   const int error = errno;
@@ -43,7 +43,14 @@ Result<> write_token(const KeyRing& ring, const std::string& name, const std::st
                      const std::string& folder) {
   if (auto checked = coordinators_at(ring, at); !checked) return std::move(checked).error();
   STARLING_TRY(token, make_join_token(ring, name, at));
-  return write_secret(token_file(folder, name), format_join_token(token) + "\n");
+  return write_line(token_file(folder, name), format_join_token(token) + "\n", 0600);
+}
+
+// The line for workers that show a token of an identity provider.
+Result<> write_public_line(const KeyRing& ring, const std::string& at, const std::string& folder) {
+  STARLING_TRY(token, make_public_join_token(ring, at));
+  return write_line((fs::path(folder) / kPublicJoin).string(), format_join_token(token) + "\n",
+                    0644);
 }
 
 }  // namespace
@@ -57,7 +64,8 @@ Result<> split_keys(const KeyRing& ring, const std::string& folder, std::uint32_
   for (std::uint32_t i = 0; i < workers && !at.empty(); ++i) {
     STARLING_TRY(write_token(ring, "worker-" + std::to_string(i), at, folder));
   }
-  return ok();
+  if (at.empty()) return ok();
+  return write_public_line(ring, at, folder);
 }
 
 namespace {

@@ -161,6 +161,12 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
   sub->add_option("--keys", o.keys,
                   "key file with a worker's key, or folder of split keys; not with a token");
   sub->add_option(
+         "--identity-token", o.identity_token,
+         "file with a token of the job's identity provider ([identity]), read anew when one "
+         "is shown: instead of a key, with --join of join.public (starling keys --split)")
+      ->envname("STARLING_IDENTITY_TOKEN")
+      ->type_name("FILE");
+  sub->add_option(
       "--job", o.job,
       "job file to compare with the one that the coordinators hand over; says where the "
       "data lies here");
@@ -247,6 +253,10 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
   sub->add_option("--name", o.name,
                   "its name among the keys (default: that of the only coordinator whose secret is "
                   "there)");
+  sub->add_option("--identity-ca", o.identity_ca,
+                  "certificates that the identity provider's is checked with, where the job has "
+                  "[identity] (default: the system's)")
+      ->type_name("FILE");
   sub->add_option("--listen", o.listen, "host:port; port 0 takes any")->capture_default_str();
   sub->add_option(
       "--peers", o.peers,

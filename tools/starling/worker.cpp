@@ -48,9 +48,9 @@
 #include "tools/starling/metrics_pages.h"
 #include "tools/starling/model_file.h"
 #include "tools/starling/prepared_run.h"
-#include "tools/starling/run_place.h"
 #include "tools/starling/spectator.h"
 #include "tools/starling/watchdog.h"
+#include "tools/starling/worker_door.h"
 #include "tools/starling/worker_life.h"
 
 namespace starling::tools {
@@ -190,6 +190,7 @@ Result<Told> hear_of_job(const Life& life) {
   ask.job_id = life.options.job_id;
   ask.self = life.options.self;
   ask.key = life.options.key;
+  ask.enrols = life.options.enrols;
   ask.coordinators = life.options.coordinators;
   ask.patience = patience_of(life);
   Asked asked_to;
@@ -358,35 +359,8 @@ Result<> check_reachable(const char* option, const std::string& host) {
                host + " is no address at which others reach this machine; " + option);
 }
 
-// A Door is what the command says of joining: a token, or addresses and keys.
-struct Door {
-  std::string addresses;
-  TakenKey key;
-};
-
-Result<Door> door_of(const WorkerCommand& command) {
-  if (std::error_code error; std::filesystem::is_directory(command.join, error)) {
-    STARLING_TRY(run, place_of_run(command.join, command.keys));
-    STARLING_TRY(key, TakenKey::take(run.keys, command.name));
-    return Door{std::move(run.addresses), std::move(key)};
-  }
-  STARLING_TRY(text, join_text(command.join));
-  if (is_join_token(text)) {
-    if (!command.keys.empty())
-      return Error(Code::kBadInput, "a join token has a key; --keys is not wanted beside it");
-    STARLING_TRY(token, parse_join_token(text));
-    STARLING_TRY(key, TakenKey::take(token));
-    return Door{token.addresses, std::move(key)};
-  }
-  if (command.keys.empty())
-    return Error(Code::kBadInput, "--keys is needed beside addresses; a join token needs none");
-  if (auto checked = parse_addresses(text); !checked) return std::move(checked).error();
-  STARLING_TRY(key, TakenKey::take(command.keys, command.name));
-  return Door{text, std::move(key)};
-}
-
 // `moved`: where coordinators are, if not where the door says.
-Result<Life> prepare(const WorkerCommand& command, const Door& door, const Seats& moved) {
+Result<Life> prepare(const WorkerCommand& command, const WorkerDoor& door, const Seats& moved) {
   Life life;
   life.command = command;
   if (command.save.empty() && !command.quiet) life.command.save = kModelFile;
@@ -405,6 +379,9 @@ Result<Life> prepare(const WorkerCommand& command, const Door& door, const Seats
   life.options.self = Incarnation{0, fresh_nonce()};
   life.options.key = door.key.pair();
   write_lines_as(line_format(), life.options.key.name);
+  if (const std::string& file = command.identity_token; !file.empty())
+    life.options.enrols =
+        actors::GatewayOptions::Enrols{[file] { return read_identity_token(file); }};
   actors::take_seats(moved, coordinators);
   life.options.coordinators = std::move(coordinators);
   STARLING_TRY(listen, address_of("--listen", command.listen));
@@ -440,6 +417,7 @@ Result<int> live(const WorkerCommand& command, Seats& moved) {
   guard.job = life.options.job_id;
   guard.worker = life.options.self;
   guard.key = life.options.key;
+  guard.enrols = life.options.enrols;
   guard.coordinators = life.options.coordinators;
   guard.moved = [&moved](const Seats& seats) { add_seats(seats, moved); };
   guard.too_late = [&life](const Ended& end) { return came_too_late(life, end); };
