@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from harness import LONG_LEASE_MS, STARLING, require, wait_until, written
-from ports import free_port
+from ports import free_ports
 
 AUDIENCE = "starling"
 
@@ -37,30 +37,33 @@ def job_with_identity(place, job, issuer, more=""):
 
 
 class Group:
-    """One coordinator with split keys, and workers of which none has any. Ends what it has started."""
+    """Coordinators with split keys, and workers of which none has any. Ends what it has started. `coordinator`: the first."""
 
-    def __init__(self, place, job, workers, *options):
+    def __init__(self, place, job, workers, *options, coordinators=1):
         place.count += 1
         self.place, self.job, self.wanted, self.options = place, job, workers, options
         self.folder = place.path(f"group-{place.count}")
         os.mkdir(self.folder)
-        self.address, self.workers, self.count = f"127.0.0.1:{free_port()}", [], 0
-        made = subprocess.run([STARLING, "keys", "--split", self.path("keys"), "--workers", "1", "--at", self.address],
-                              capture_output=True, text=True)
+        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(coordinators)]
+        self.address, self.workers, self.count = self.addresses[0], [], 0
+        made = subprocess.run([STARLING, "keys", "--split", self.path("keys"), "--workers", "1", "--coordinators",
+                               str(coordinators), "--at", ",".join(self.addresses)], capture_output=True, text=True)
         require(made.returncode == 0, made.stderr)
         self.join = self.path("join.public")
         os.rename(self.path("keys/join.public"), self.join)
-        self.coordinator = None
-        self.start_coordinator("--new")
+        self.coordinator, self.others = None, {}
+        for number in range(coordinators):
+            self.start_coordinator("--new", number=number)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        for process in [*self.workers, self.coordinator]:
+        everything = [*self.workers, self.coordinator, *self.others.values()]
+        for process in everything:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-        for process in [*self.workers, self.coordinator]:
+        for process in everything:
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
@@ -75,11 +78,16 @@ class Group:
             return subprocess.Popen([STARLING, *map(str, arguments)], stdout=file, stderr=file, stdin=subprocess.DEVNULL,
                                     cwd=self.folder)
 
-    def start_coordinator(self, *more):
-        self.coordinator = self.start(
-            "coordinator.log", "coordinator", "--job", self.job, "--keys", self.path("keys/coordinator-0"), "--listen",
-            self.address, "--state", self.path("state"), "--out", self.path("out"), "--workers", self.wanted, "--log", "info",
-            *self.options, *more)
+    def start_coordinator(self, *more, number=0):
+        ending = f"-{number}" if number else ""
+        process = self.start(
+            f"coordinator{ending}.log", "coordinator", "--job", self.job, "--keys", self.path(f"keys/coordinator-{number}"),
+            "--listen", self.addresses[number], "--peers", ",".join(self.addresses), "--state", self.path(f"state{ending}"),
+            "--out", self.path(f"out{ending}"), "--workers", self.wanted, "--log", "info", *self.options, *more)
+        if number:
+            self.others[number] = process
+        else:
+            self.coordinator = process
 
     def kill_coordinator(self):
         self.coordinator.kill()
@@ -103,6 +111,10 @@ class Group:
         with open(self.path(log)) as file:
             return file.read()
 
+    def said(self, number):
+        """Lines of that worker. On a busy machine it says first that it waits, which is left out."""
+        return [line for line in self.text(f"worker-{number}.log").splitlines() if not line.endswith(", waiting")]
+
     def events(self, kind):
         try:
             with open(self.path("out/events.jsonl")) as file:
@@ -121,12 +133,16 @@ class Group:
         return [e["text"] for e in self.events("warning")]
 
     def wait_for_step(self, step):
-        wait_until(lambda: self.steps() >= step, f"step {step}", of=self.coordinator)
+        def there():
+            require(self.coordinator.poll() is None, f"no step {step}: {self.text('coordinator.log')}")
+            return self.steps() >= step
+        wait_until(there, f"step {step}")
 
     def digest(self):
         for number, worker in enumerate(self.workers):
             require(worker.wait(300) == 0, f"{worker.returncode}: {self.text(f'worker-{number}.log')}")
-        require(self.coordinator.wait(300) == 0, self.text("coordinator.log"))
+        for process in (self.coordinator, *self.others.values()):
+            require(process.wait(300) == 0, self.text("coordinator.log"))
         return self.events("done")[0]["digest"]
 
 
@@ -157,8 +173,7 @@ def bad_tokens_are_refused_on_both_sides(place, provider, bad):
         for number, line in enumerate(bad.values(), 1):
             worker = group.workers[number]
             require(worker.wait(120) == 2, f"{worker.returncode}: {group.text(f'worker-{number}.log')}")
-            # On a busy machine one says first that it waits.
-            said = [text for text in group.text(f"worker-{number}.log").splitlines() if not text.endswith(", waiting")]
+            said = group.said(number)
             require(len(said) == 1 and re.fullmatch(f"starling: identity: {line}", said[0]), f"expected {line}, said {said}")
         wait_until(lambda: len(group.warnings()) >= len(bad), "the coordinator's lines")
         for line in bad.values():

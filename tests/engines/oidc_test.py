@@ -89,7 +89,7 @@ def a_token_is_refused_after_its_life(place):
         wait_until(lambda: time.time() > expires, "its end")
         group.worker(token)
         require(group.workers[1].wait(120) == 2, group.text("worker-1.log"))
-        said = group.text("worker-1.log").splitlines()
+        said = group.said(1)
         require(len(said) == 1 and said[0].startswith("starling: identity: the token expired "), said)
         told = wait_until(lambda: [t for t in group.warnings() if "the token expired" in t], "the coordinator's line")
         print(said[0], told[0], sep="\n", flush=True)
