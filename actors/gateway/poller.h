@@ -139,7 +139,7 @@ class Gateway::Impl {
   std::deque<Outgoing> outgoing_;             // guarded by mutex_
   std::vector<std::string> addresses_;        // of the servers; guarded by mutex_
   std::map<std::size_t, std::string> moved_;  // servers to be dialled anew; guarded by mutex_
-  std::set<std::string> looked_at_;           // keys of strangers; guarded by mutex_
+  std::set<std::string> looked_at_;           // strangers' connections; guarded by mutex_
   std::vector<std::string> refusals_;         // of our token, by server; guarded by mutex_
   std::mutex stop_mutex_;                     // held while the thread is joined
 

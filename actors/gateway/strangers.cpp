@@ -118,8 +118,9 @@ void Gateway::Impl::hear_stranger(const std::string& routing_id, const Sender& s
   }
   {
     const std::lock_guard lock(mutex_);
-    // One token of a key at a time: its owner asks again when it has no answer.
-    if (!looked_at_.insert(sender.public_key).second) return;
+    // One token of a connection at a time: its owner asks again when it has no answer. A worker and its guard have
+    // one key, and each its connection.
+    if (!looked_at_.insert(routing_id).second) return;
   }
   strangers_->shown(connection.number, now);
   const std::string v4 = "::ffff:", host = connection.from.host;  // of a socket that takes both
@@ -131,7 +132,7 @@ void Gateway::Impl::hear_stranger(const std::string& routing_id, const Sender& s
 void Gateway::Impl::answer(const Stranger& stranger, Enrolled answer) {
   {
     const std::lock_guard lock(mutex_);
-    looked_at_.erase(stranger.public_key);
+    looked_at_.erase(stranger.routing_id);
   }
   enqueue({std::nullopt,
            {stranger.routing_id, answer.name, stranger.public_key, stranger.who},

@@ -158,6 +158,25 @@ TEST_CASE("gateway: a refused stranger hears why, shows its token again, and is 
   CHECK(eventually([&] { return worker.gateway->refusal(0).empty(); }));
 }
 
+TEST_CASE(
+    "gateway: a worker and its guard show a token each, and neither waits for the other's answer") {
+  Doorkeeper door;
+  const KeyPair key = fresh_key();
+  const auto token = [] { return std::string("token"); };
+  Peer guard(stranger_options(200, door.port(), key, token));
+  const Stranger first = door.next();
+  Peer worker(stranger_options(300, door.port(), key, token));
+  const Stranger second = door.next();  // while the first is looked at
+  CHECK(first.who == life(200));
+  CHECK(second.who == life(300));
+  door.gateway().refuse(second, Error(Code::kUnavailable, "identity: later"));
+  CHECK(eventually([&] { return worker.gateway->refusal(0) == "identity: later"; }));
+  CHECK(door.gateway().enrol(first).value() == key.name);
+  CHECK(eventually(
+      [&] { return worker.gateway->link(0) == LinkState::kUp; }));  // it is known by then
+  CHECK(eventually([&] { return guard.gateway->link(0) == LinkState::kUp; }));
+}
+
 TEST_CASE("gateway: a token that cannot be read is told, and is read again") {
   Doorkeeper door;
   std::atomic<bool> there{false};
