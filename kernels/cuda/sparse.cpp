@@ -50,8 +50,8 @@ Sparse::~Sparse() {
 
 std::vector<Granules::Run> Sparse::back(std::size_t offset, std::size_t count) {
   const std::lock_guard lock(mutex_);
-  Granules::Taken taken = granules_.take(offset, count);
-  std::vector<Granules::Run> got = std::move(taken.reused);
+  const Granules::Taken taken = granules_.take(offset, count);
+  std::vector<Granules::Run> got = taken.reused;
   for (std::size_t i = 0; i < taken.fresh.size(); ++i) {
     std::size_t mapped = 0;
     if (map(taken.fresh[i], mapped)) {
@@ -61,8 +61,7 @@ std::vector<Granules::Run> Sparse::back(std::size_t offset, std::size_t count) {
     // Nobody can have seen what is taken back, so it need not wait for those who keep memory.
     for (std::size_t j = 0; j < i; ++j) unmap_all(taken.fresh[j]);
     if (mapped > 0) unmap_all({taken.fresh[i].offset, mapped});
-    const std::uint64_t give = granules_.give(offset, count).number;
-    for (const Granules::Run& run : taken.fresh) granules_.take_unused(run, give);
+    granules_.undo(taken, offset, count);
     throw NoMemory();
   }
   return got;

@@ -38,6 +38,18 @@ Granules::Taken Granules::take(std::size_t offset, std::size_t count) {
   return taken;
 }
 
+void Granules::undo(const Taken& taken, std::size_t offset, std::size_t count) {
+  for (std::size_t g = first(offset); g < end(offset, count); ++g) {
+    STARLING_CHECK(users_[g] > 0);
+    --users_[g];
+  }
+  for (const Run& run : taken.fresh)
+    for (std::size_t g = first(run.offset); g < end(run.offset, run.count); ++g) {
+      STARLING_CHECK(users_[g] == 0);
+      mapped_[g] = false;
+    }
+}
+
 Granules::Given Granules::give(std::size_t offset, std::size_t count) {
   Given given;
   given.number = ++gives_;

@@ -32,6 +32,9 @@ class Granules {
   std::size_t bytes() const { return users_.size() * grain_; }
   // Adds a user to each granule of [offset, offset + count).
   Taken take(std::size_t offset, std::size_t count);
+  // Takes back what the last call, take() of the same bytes, has done: its fresh granules are not mapped, and the others
+  // that it found without a user are unmapped when they would have been.
+  void undo(const Taken& taken, std::size_t offset, std::size_t count);
   // Removes one user of each, which take() has added for the same bytes.
   Given give(std::size_t offset, std::size_t count);
   // Returns those of a run that give() with this number has left without a user, that nobody has used since and

@@ -46,6 +46,25 @@ TEST_CASE("granules: what is used again before it is unmapped stays mapped") {
   CHECK(granules.give(1100, 0).unused.empty());
 }
 
+// A device has no memory left: what was to be mapped is not, and who keeps memory that was found without a user still has
+// it unmapped.
+TEST_CASE("granules: a call that is taken back changes nothing") {
+  Granules granules(1000, 100);
+  granules.take(0, 300);
+  const auto given = granules.give(100, 200);
+  const auto before = granules.mapped();
+  const auto taken = granules.take(50, 500);
+  CHECK(taken.reused == Runs{{100, 200}});
+  CHECK(taken.fresh == Runs{{300, 300}});
+  granules.undo(taken, 50, 500);
+  CHECK(granules.mapped() == before);
+  CHECK(granules.used(0, 100));
+  CHECK_FALSE(granules.used(100, 1));
+  CHECK(granules.take_unused({100, 200}, given.number) == Runs{{100, 200}});
+  CHECK(granules.mapped() == Runs{{0, 100}});
+  CHECK(granules.give(0, 100).unused == Runs{{0, 100}});
+}
+
 TEST_CASE("granules: bytes are there as long as one of their ranges is taken") {
   constexpr std::size_t kBytes = 4000, kGrain = 64;
   std::mt19937 random(3);
