@@ -8,7 +8,8 @@ namespace {
 constexpr std::array<const char*, std::size_t(Drop::kCount)> kReasons{
     "wrong_job",     "not_for_me",  "oversize", "malformed",  "unknown",
     "other_version", "wrong_key",   "revoked",  "wrong_role", "no_route",
-    "queue_full",    "link_broken", "newcomer"};
+    "queue_full",    "link_broken", "newcomer", "stranger"};
+static_assert(kReasons.back() != nullptr);
 
 }  // namespace
 

@@ -47,7 +47,7 @@ void read_claims(Section& s, const toml::table& table, std::vector<std::string>&
   for (const auto& [key, node] : table) {
     if (!s.good()) return;
     path.emplace_back(key.str());
-    const std::string name = shown(claim_name(path), 200);
+    const std::string name = job_words::shown(claim_name(path), 200);
     if (path.size() > kClaimDepth || key.str().empty() || key.str().size() > kClaimBytes)
       return s.wrong("claims", "a claim has at most 8 names, one in the other, of 1 to 1024 bytes");
     if (node.is_table()) {
@@ -98,11 +98,12 @@ void read_identity(Section s, const std::string& base, IdentitySpec& identity) {
   const std::string address = "an address with https:// (http:// at this machine alone)";
   s.text("issuer", identity.issuer, 2048, true);
   if (s.good() && !is_provider_address(identity.issuer))
-    s.wrong("issuer", "issuer must be " + address + ", is " + shown(identity.issuer));
+    s.wrong("issuer", "issuer must be " + address + ", is " + job_words::shown(identity.issuer));
   s.text("audience", identity.audience, kClaimBytes, true);
   s.text("jwks", identity.jwks, 4096, false);
   if (has_scheme(identity.jwks) && !is_provider_address(identity.jwks))
-    s.wrong("jwks", "jwks must be " + address + " or a file, is " + shown(identity.jwks));
+    s.wrong("jwks",
+            "jwks must be " + address + " or a file, is " + job_words::shown(identity.jwks));
   if (const toml::table* claims = s.table("claims"); claims && s.good()) {
     std::vector<std::string> path;
     read_claims(s, *claims, path, identity.claims);

@@ -26,7 +26,7 @@ Error refused(const std::string& why) {
   return Error(Code::kBadInput, "identity: " + why);
 }
 
-std::string shown(const json& value) {
+std::string shown_value(const json& value) {
   return shown_json(value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace));
 }
 
@@ -70,7 +70,7 @@ Result<double> time_at(const json& claims, const char* name) {
   const json& value = claims.at(name);
   const double seconds = value.is_number() ? value.get<double>() : -1;
   if (!std::isfinite(seconds) || seconds < 0 || seconds > kTimeMax)
-    return refused("the token's " + std::string(name) + " is " + shown(value) +
+    return refused("the token's " + std::string(name) + " is " + shown_value(value) +
                    ", expected a time");
   return seconds;
 }
@@ -101,18 +101,20 @@ Result<> check_times(const json& claims, std::chrono::system_clock::time_point a
 
 Result<> check_audience(const json& claims, const std::string& wanted) {
   const auto found = claims.find("aud");
-  if (found == claims.end()) return refused("the token has no audience, expected " + shown(wanted));
+  if (found == claims.end())
+    return refused("the token has no audience, expected " + shown_value(wanted));
   const bool holds = found->is_array()
                          ? std::find(found->begin(), found->end(), wanted) != found->end()
                          : *found == wanted;
   if (holds) return ok();
   const json list = found->is_array() ? *found : json::array({*found});
-  return refused("the token's audience is " + shown(list) + ", expected " + shown(wanted));
+  return refused("the token's audience is " + shown_value(list) + ", expected " +
+                 shown_value(wanted));
 }
 
 std::string wanted_text(const ClaimRule& rule) {
-  if (rule.values.size() == 1) return shown(rule.values.front());
-  return "one of " + shown(rule.values);
+  if (rule.values.size() == 1) return shown_value(rule.values.front());
+  return "one of " + shown_value(rule.values);
 }
 
 Result<> check_claim(const json& claims, const ClaimRule& rule) {
@@ -129,12 +131,12 @@ Result<> check_claim(const json& claims, const ClaimRule& rule) {
                                           value.get_ref<const std::string&>()) != rule.values.end();
   };
   if (at->is_array() ? std::any_of(at->begin(), at->end(), is_wanted) : is_wanted(*at)) return ok();
-  return refused("the token's claim " + claim_name(rule.path) + " is " + shown(*at) +
+  return refused("the token's claim " + claim_name(rule.path) + " is " + shown_value(*at) +
                  ", expected " + wanted_text(rule));
 }
 
 Result<> check_signature(const Token& token, const KeySet& keys, const std::string& issuer) {
-  const std::string of = token.key.empty() ? "" : " " + shown(token.key);
+  const std::string of = token.key.empty() ? "" : " " + shown_value(token.key);
   const auto is_meant = [&](const ProviderKey& key) {
     return token.key.empty() || key.id() == token.key;
   };
@@ -176,18 +178,18 @@ Result<Token> parse_token(std::string_view text) {
   if (algorithm == head.end()) return refused("the token's head has no alg");
   if (!algorithm->is_string() || !parse_algorithm(algorithm->get<std::string>(), token.algorithm)) {
     const bool none = algorithm->is_string() && lower(algorithm->get<std::string>()) == "none";
-    return refused(none ? "the token is not signed (alg is " + shown(*algorithm) + ")"
-                        : "the token's algorithm is " + shown(*algorithm) + ", expected " +
+    return refused(none ? "the token is not signed (alg is " + shown_value(*algorithm) + ")"
+                        : "the token's algorithm is " + shown_value(*algorithm) + ", expected " +
                               known_algorithms());
   }
   if (head.contains("typ") && !is_type_of_token(head.at("typ")))
-    return refused("the token's type is " + shown(head.at("typ")) + ", expected \"JWT\"");
+    return refused("the token's type is " + shown_value(head.at("typ")) + ", expected \"JWT\"");
   if (head.contains("crit"))
     return refused("the token wants extensions that are not known here (crit)");
   if (const auto key = head.find("kid"); key != head.end()) {
     if (!key->is_string() || key->get<std::string>().empty() ||
         key->get<std::string>().size() > kKeyIdBytes)
-      return refused("the token's kid is " + shown(*key) + ", expected the name of a key");
+      return refused("the token's kid is " + shown_value(*key) + ", expected the name of a key");
     token.key = key->get<std::string>();
   }
   auto payload = base64url(parts[1]);
@@ -216,15 +218,15 @@ Result<Holder> check_claims(std::string_view payload, const IdentitySpec& rules,
   const auto issuer = claims.find("iss");
   if (issuer == claims.end() || *issuer != rules.issuer)
     return refused("the token's issuer is " +
-                   (issuer == claims.end() ? "not said" : shown(*issuer)) + ", expected " +
-                   shown(rules.issuer));
+                   (issuer == claims.end() ? "not said" : shown_value(*issuer)) + ", expected " +
+                   shown_value(rules.issuer));
   STARLING_TRY(check_audience(claims, rules.audience));
   STARLING_TRY(check_times(claims, now));
   for (const ClaimRule& rule : rules.claims) {
     STARLING_TRY(check_claim(claims, rule));
   }
   const auto subject = claims.find("sub");
-  return Holder{subject == claims.end() ? "" : shown(*subject)};
+  return Holder{subject == claims.end() ? "" : shown_value(*subject)};
 }
 
 Result<Holder> check_token(const Token& token, const KeySet& keys, const IdentitySpec& rules,
