@@ -3,57 +3,103 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "actors/gateway/refusals.h"
 #include "core/base/thread_name.h"
 
 namespace starling::actors {
 
-// What the thread has that goes on where the desk is gone.
+// What the threads have that go on where the desk is gone.
 struct IdentityDesk::State {
   State(oidc::Provider p, Log l, std::function<void(const std::string&)> r)
-      : provider(std::move(p)), log(std::move(l)), refused(std::move(r)) {}
+      : log(std::move(l)), provider(std::move(p)), refused(std::move(r)) {}
 
-  oidc::Provider provider;  // the thread's, as the next two
+  static constexpr std::size_t kAside = IdentityDesk::kWaiting / 2;
+
   const Log log;
-  Refusals refusals;
+  Refusals refusals;  // of the thread that looks at tokens
 
-  std::mutex mutex;  // guards:
+  std::mutex mutex;         // guards:
+  oidc::Provider provider;  // but Provider::ask()
   std::condition_variable changed;
   std::deque<Stranger> waiting;
+  std::vector<Stranger> aside;                   // wait for the provider; kAside at most
+  bool asks = false;                             // the provider is asked
+  std::optional<Result<oidc::KeySet>> answer{};  // what it said
   std::weak_ptr<Gateway> gateway;
   std::function<void(const std::string&)>
       refused;  // empty once the desk is gone, with what it holds
   bool open = false, over = false;
 
+  // Looks at tokens. One of a key that is not known waits aside while the provider is asked, and no other one behind it.
   void run() {
+    std::unique_lock lock(mutex);
     while (true) {
-      Stranger next;
-      {
-        std::unique_lock lock(mutex);
-        changed.wait(lock, [this] { return over || (open && !waiting.empty()); });
-        if (over) return;
-        next = std::move(waiting.front());
-        waiting.pop_front();
+      changed.wait(lock, [this] { return over || (open && (answer || !waiting.empty())); });
+      if (over) return;
+      if (answer) {
+        std::vector<std::string> tokens;
+        for (const Stranger& stranger : aside) tokens.push_back(stranger.token);
+        provider.answered(*std::exchange(answer, std::nullopt), tokens,
+                          std::chrono::steady_clock::now());
+        waiting.insert(waiting.begin(), std::make_move_iterator(aside.begin()),
+                       std::make_move_iterator(aside.end()));
+        aside.clear();
+        continue;
       }
-      auto holder = provider.check(next.token, std::chrono::system_clock::now(),
-                                   std::chrono::steady_clock::now());
-      // Without the mutex: the gateway may end with this last pointer to it, and waits for its thread, which
-      // may be in take().
-      const auto to = there();
-      if (!to) return;
-      if (!holder) {
-        to->refuse(next, holder.error());
-        tell(next, holder.error());
-      } else if (const auto name = to->enrol(next); !name) {
-        tell(next, name.error());
-      } else {
-        log.info("identity: let in " + name.value() + " from " + next.host + ", of " +
-                 (holder.value().subject.empty() ? "no subject" : holder.value().subject));
+      Stranger next = std::move(waiting.front());
+      waiting.pop_front();
+      auto holder = provider.check_known(next.token, std::chrono::system_clock::now(),
+                                         std::chrono::steady_clock::now());
+      if (!holder && aside.size() < kAside) {
+        aside.push_back(std::move(next));
+        asks = true;
+        changed.notify_all();
+        continue;
       }
+      lock.unlock();
+      decide(next, holder ? *std::move(holder)
+                          : Result<oidc::Holder>(Error(Code::kUnavailable,
+                                                       "identity: too many tokens of keys that are "
+                                                       "not known wait")));
+      lock.lock();
+    }
+  }
+
+  // Asks the provider, on a thread of its own, whenever a token waits for that.
+  void ask() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [this] { return over || (asks && !answer); });
+      if (over) return;
+      lock.unlock();
+      auto keys = provider.ask();
+      lock.lock();
+      asks = false;
+      answer.emplace(std::move(keys));
+      changed.notify_all();
+    }
+  }
+
+  // Without the mutex: the gateway may end with the last pointer to it here, and waits for its thread, which may be in
+  // take().
+  void decide(const Stranger& stranger, const Result<oidc::Holder>& holder) {
+    const auto to = there();
+    if (!to) return;
+    if (!holder) {
+      to->refuse(stranger, holder.error());
+      tell(stranger, holder.error());
+    } else if (const auto name = to->enrol(stranger); !name) {
+      tell(stranger, name.error());
+    } else {
+      log.info("identity: let in " + name.value() + " from " + stranger.host + ", of " +
+               (holder.value().subject.empty() ? "no subject" : holder.value().subject));
     }
   }
 
@@ -63,7 +109,8 @@ struct IdentityDesk::State {
   }
 
   void tell(const Stranger& stranger, const Error& why) {
-    const Refusal refusal{stranger.public_key, {}, stranger.host, why.text()};
+    const Refusal refusal{
+        stranger.public_key, {}, stranger.host, why.text(), why.code() == Code::kUnavailable};
     const auto line = refusals.line(refusal, Refusals::Clock::now());
     const std::lock_guard lock(mutex);
     if (line && refused) refused(*line);
@@ -76,6 +123,10 @@ IdentityDesk::IdentityDesk(oidc::Provider provider, Log log,
   std::thread([state = state_] {
     name_thread("identity");
     state->run();
+  }).detach();
+  std::thread([state = state_] {
+    name_thread("provider");
+    state->ask();
   }).detach();
 }
 

@@ -14,7 +14,9 @@ std::optional<std::string> Refusals::line(const Refusal& refusal, Clock::time_po
   }
   said_.emplace(refusal.public_key, now);
   std::string text =
-      !refusal.why.empty()         ? "refused a worker by its token, " + refusal.why
+      !refusal.why.empty() ? (refusal.waits ? "does not let in a worker by its token yet, "
+                                            : "refused a worker by its token, ") +
+                                 refusal.why
       : refusal.public_key.empty() ? "refused a peer that shows no key"
       : refusal.name.empty()
           ? "refused a key that is not on the list, " + refusal.public_key

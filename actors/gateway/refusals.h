@@ -15,6 +15,7 @@ struct Refusal {
   std::string name;        // that the key had before it was revoked; empty: never known
   std::string address;     // of the peer, as libzmq tells it
   std::string why{};       // of a token that was refused; empty: of a key
+  bool waits = false;      // it cannot be told now: the token will be shown again
 };
 
 // Threads: belongs to one thread.

@@ -32,10 +32,20 @@ std::uint64_t value_in(const fs::path& path, const std::string& name) {
 }
 
 // Reads a limit; "max" and unreadable files are no limit.
+// Version 1 writes the largest number of pages for none.
 std::uint64_t limit_in(const fs::path& path) {
+  constexpr std::uint64_t kAboveAll = std::uint64_t{1} << 62;
   std::ifstream file(path);
   std::uint64_t value = 0;
-  return file >> value ? value : kNoLimit;
+  return file >> value && value < kAboveAll ? value : kNoLimit;
+}
+
+// Returns bytes of /proc/meminfo: of `name`, and of `swap` beside it; kNoLimit where it has no such line.
+std::uint64_t of_machine(const char* name, const char* swap) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 50;  // KiB
+  const std::uint64_t memory = value_in("/proc/meminfo", name);
+  if (memory == 0 || memory > kMost) return kNoLimit;
+  return 1024 * (memory + std::min(kMost, value_in("/proc/meminfo", swap)));
 }
 
 // Files are the names of a control group's memory, of one version of their interface.
@@ -81,18 +91,14 @@ std::uint64_t known(std::uint64_t bytes) {
 }  // namespace
 
 std::uint64_t memory_here() {
-  const std::uint64_t machine =
-      1024 * (value_in("/proc/meminfo", "MemTotal:") + value_in("/proc/meminfo", "SwapTotal:"));
-  return known(std::min(machine == 0 ? kNoLimit : machine,
+  return known(std::min(of_machine("MemTotal:", "SwapTotal:"),
                         least_of_groups([](const fs::path& group, const Files& files) {
                           return limit_in(group / files.limit);
                         })));
 }
 
 std::uint64_t memory_free_here() {
-  const std::uint64_t machine =
-      1024 * (value_in("/proc/meminfo", "MemAvailable:") + value_in("/proc/meminfo", "SwapFree:"));
-  return known(std::min(machine == 0 ? kNoLimit : machine, least_of_groups(free_of)));
+  return known(std::min(of_machine("MemAvailable:", "SwapFree:"), least_of_groups(free_of)));
 }
 
 std::uint64_t kills_for_memory() {

@@ -23,6 +23,21 @@ def process_of(run, name):
     return next(e["pid"] for e in run.workers() if e["name"] == name)
 
 
+def a_drained_or_evicted_worker_ends_with_the_code_that_its_engine_wants(place):
+    run = place.run(place.waiting_job(steps=100000), "--workers", 3)
+    run.wait_for_step(5)
+    for action in "drain", "evict":
+        before = len(run.workers())
+        worker = subprocess.Popen([STARLING, "worker", "--join", run.out, "--save", "none", "--quiet", "--drained-code", "7"])
+        wait_until(lambda before=before: len(run.workers()) > before, "it joins")
+        name = run.events("worker")[-1]["name"]
+        wait_until(lambda name=name: name in {m["name"] for m in run.events("epoch")[-1]["members"]}, "it is a member")
+        admin(action, name, run.out)
+        require(worker.wait(120) == 7, f"{action}: {worker.returncode}")
+    run.process.send_signal(signal.SIGINT)
+    run.end(code=130)
+
+
 def a_drained_worker_hands_over_and_is_not_begun_again(place):
     job = place.waiting_job(steps=300)
     quiet = place.quiet(job).digest()
@@ -194,7 +209,7 @@ def a_leader_that_dies_keeps_nobody_from_steering(place):
             require(process.wait(60) == 128 + signal.SIGTERM, f"exit code {process.returncode}: {cluster.text()[-2000:]}")
 
 
-main(a_drained_worker_hands_over_and_is_not_begun_again,
+main(a_drained_or_evicted_worker_ends_with_the_code_that_its_engine_wants, a_drained_worker_hands_over_and_is_not_begun_again,
      an_evicted_worker_that_hangs_is_out_at_once_and_ends_when_it_wakes, what_was_begun_goes_on_without_who_has_asked,
      a_run_whose_checkpoint_cannot_be_written_is_not_stopped,
      a_checkpoint_and_a_stop_and_the_run_goes_on_from_there, without_checkpoints_a_stop_says_so,

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import threading
@@ -187,6 +188,21 @@ def a_provider_that_is_away_is_told_and_waited_for(place):
         while_the_provider_is_away_workers_stay_and_newcomers_wait(place, provider)
 
 
+def tokens_of_unknown_keys_hold_up_no_others(place):
+    with provider_at(place) as provider, \
+            Group(place, job_with_identity(place, place.waiting_job(steps=100000), provider.issuer), 1) as group:
+        group.worker(provider.token())
+        group.wait_for_step(3)
+        time.sleep(6)  # the provider may be asked again
+        provider.stop()
+        with socket.create_server(("127.0.0.1", provider.port)):  # and does not answer
+            for n in range(4):
+                group.worker(provider.other.token(provider.claims(), kid=f"z{n}"), "--wait", 300)
+            time.sleep(1)
+            group.worker(provider.token(), "--wait", 300)
+            wait_until(lambda: len(group.joined()) == 2, "the worker whose key is known", seconds=20, of=group.workers[-1])
+
+
 def a_guard_tells_the_death_of_a_worker_with_a_token(place):
     with provider_at(place) as provider, \
             Group(place, job_with_identity(place, place.waiting_job(steps=100000), provider.issuer), 2) as group:
@@ -259,6 +275,6 @@ def what_does_not_fit_together_is_refused_at_once(place):
 
 main(workers_without_a_key_train_as_others_do, each_bad_token_is_refused_in_one_line_on_both_sides,
      a_token_is_good_until_it_expires_and_its_worker_longer, claims_that_the_job_lists_decide,
-     a_killed_coordinator_lets_its_workers_in_again, each_of_three_coordinators_gives_a_worker_the_same_name, a_provider_that_is_away_is_told_and_waited_for,
+     a_killed_coordinator_lets_its_workers_in_again, each_of_three_coordinators_gives_a_worker_the_same_name, a_provider_that_is_away_is_told_and_waited_for, tokens_of_unknown_keys_hold_up_no_others,
      a_guard_tells_the_death_of_a_worker_with_a_token, providers_keys_change_and_their_certificate_is_checked,
      what_does_not_fit_together_is_refused_at_once)

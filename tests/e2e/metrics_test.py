@@ -156,6 +156,10 @@ def lines_are_json_for_who_asks(place):
         require([line for line in lines if line["log.level"] == level and part in line["message"]], text)
         require(text is refused.stderr or {line.get("service.node.name") for line in lines} >= {"worker-0", "worker-1", "worker-2"}, text)
         require(all(line["@timestamp"].endswith("Z") and line["service.name"] == "starling" and line["ecs.version"] for line in lines), text)
+    for words in ("worker", "--bogus"), ("worker",), ("run",), ("nosuch",):
+        wrong = subprocess.run([STARLING, *words], text=True, capture_output=True, timeout=170, check=False,
+                               env={**os.environ, "STARLING_LOG_FORMAT": "ecs"})
+        require(wrong.returncode == 2 and json.loads(wrong.stderr)["log.level"] == "error", f"{words}: {wrong.stderr}")
     wrong = subprocess.run([STARLING, "run", place.job(), "--log-format", "xml"], text=True, capture_output=True, timeout=170, check=False)
     require(wrong.returncode == 2 and "--log-format" in wrong.stderr, wrong.stderr)
 

@@ -85,8 +85,8 @@ def the_trained_model_is_put_there_by_those_who_are_told_to(place):
         run.wait_for_step(1)
         worker = subprocess.Popen([STARLING, "worker", "--join", run.out, "--save", models], text=True, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        run.digest()
         said = worker.communicate(timeout=170)[0]
+        run.digest()
         with open(os.path.join(run.out, "model.safetensors"), "rb") as file:
             return worker.returncode, said, file.read()
 
@@ -97,12 +97,17 @@ def the_trained_model_is_put_there_by_those_who_are_told_to(place):
         puts = [name for method, name, _ in server.requests if method == "PUT" and prefix in name and ".probe" not in name]
         require(puts[-1].endswith("/model.safetensors") and len(puts) >= 2, puts)
         # The same model once more is not put again; another one gets a folder of its own.
+        server.fault = lambda method, name: "503" if method == "GET" and "model.safetensors" in name and not server.uploads else None
+        code, said, _ = trained()
+        require(code == 6 and "is another model" not in said and len(there()) == 2, f"{code}: {said}{sorted(there())}")
+        server.fault = lambda method, name: None
         code, said, _ = trained()
         again = [name for method, name, _ in server.requests if method == "PUT" and name.endswith("/model.safetensors")]
         require(code == 0 and len(again) == 1, f"{code}: {said}{again}")
         code, said, other = trained(more="seed = 5")
         beside = [name for name in there() if name.endswith("/model.safetensors")]
         require(code == 0 and "is another model; this one is" in said and len(beside) == 1, f"{code}: {said}{sorted(there())}")
+        require(f"model: {models}/{beside[0]}\n" in said, said)  # and not the other one
         require(there()[beside[0]] == other and there()["model.safetensors"] == model, "another model")
         # What cannot be put is here.
         server.fault = lambda method, name: "507" if method == "PUT" and "model.safetensors" in name else None

@@ -29,12 +29,39 @@ TEST_CASE(
   const std::string workers = text_of(kubernetes_files(plan).value(), "workers.yaml");
   for (const char* part :
        {"completions: 3\n", "parallelism: 3\n", "terminationGracePeriodSeconds: 115\n",
-        "--threads 8 --notice 100 \\\n", "--wait 900\n", "succeededCount: 1\n", "cpu: 8\n",
-        "runAsNonRoot: true\n", "readOnlyRootFilesystem: true\n",
+        "--threads 8 --notice 100 \\\n", "--wait 900 --drained-code 7\n", "succeededCount: 1\n",
+        "            - 7\n", "cpu: 8\n", "runAsNonRoot: true\n", "readOnlyRootFilesystem: true\n",
         "subPathExpr: worker-$(WORKER).token\n"})
     CHECK_MESSAGE(has(workers, part), part);
   CHECK(workers.find("- action: Ignore\n") < workers.find("- 143\n"));
   CHECK(!has(workers, "nvidia.com/gpu"));
+}
+
+// Kueue refuses a Job of which all workers may be the part that begins.
+TEST_CASE("kubernetes: a queue begins a part of the workers, if it is not all of them") {
+  LaunchPlan plan = of_kubernetes();
+  plan.queue = "2-gpu.team";
+  plan.min_workers = 2;
+  const auto workers = [&] { return text_of(kubernetes_files(plan).value(), "workers.yaml"); };
+  CHECK(has(workers(), "kueue.x-k8s.io/queue-name: \"2-gpu.team\"\n"));
+  CHECK(has(workers(), "kueue.x-k8s.io/job-min-parallelism: \"2\"\n"));
+  plan.min_workers = plan.workers;
+  CHECK(!has(workers(), "job-min-parallelism"));
+  for (const char* name : {"-a", "a-", "A", "a b", "a\"b"}) {
+    plan.queue = name;
+    CHECK(kubernetes_refusal(plan).find("--queue") != std::string::npos);
+  }
+}
+
+// Trainer refuses a TrainJob whose runtime is not there yet.
+TEST_CASE("kubernetes: a TrainJob stands behind its runtime, and kustomize leaves it there") {
+  LaunchPlan plan = of_kubernetes();
+  plan.workers_as = WorkersAs::kTrainJob;
+  const Launch launch = kubernetes_files(plan).value();
+  const std::string workers = text_of(launch, "workers.yaml");
+  CHECK(workers.find("kind: TrainingRuntime") < workers.find("kind: TrainJob\n"));
+  CHECK(has(text_of(launch, "kustomization.yaml"), "order: fifo\n"));
+  CHECK(has(text_of(launch, "README.md"), "trainjob/tiny-worker\n"));
 }
 
 TEST_CASE("kubernetes: a job that computes on a GPU asks for one") {

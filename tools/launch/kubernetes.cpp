@@ -5,6 +5,8 @@
 // Names of users are checked here: what is put into a manifest needs nothing of YAML but quotes around
 // it where it could be a number, and nothing of a shell nor of Kubernetes' own $(NAME) in a command.
 
+#include <algorithm>
+
 #include "core/base/s3_place.h"
 #include "tools/launch/kubernetes_workers.h"
 #include "tools/launch/plan.h"
@@ -21,12 +23,12 @@ constexpr std::uint32_t kTokensMax = 1000;
 constexpr const char* kKustomization = R"(# kubectl apply -k .
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-{{namespace}}resources:
+{{order}}{{namespace}}resources:
   - coordinators.yaml
   - workers.yaml
   - network.yaml
 generatorOptions:
-  # A key that is added would give its Secret another name, and the Job of the workers, which cannot be changed, has this.
+  # A key that is added would give its Secret another name, and the workers, which cannot be changed, have this.
   disableNameSuffixHash: true
   labels:
     app.kubernetes.io/name: starling
@@ -264,6 +266,10 @@ constexpr const char* kReadmeMore =
   tokens for {{keys}}.
 )";
 
+constexpr const char* kReadmeQueue =
+    R"(- The workers wait for the LocalQueue `{{queue}}` of Kueue, which has to be there: `kubectl{{in}} get workloads` says for what.
+)";
+
 constexpr const char* kKubernetesReadme = R"(# The job {{name}} on Kubernetes
 
 Written by `starling launch kubernetes`. All commands are typed in this folder. The image `{{image}}` has the program, and the
@@ -288,7 +294,7 @@ coordinator, and with that section the job goes on from there when it is applied
     kubectl{{in}} delete {{object}} --cascade=foreground
     kubectl delete -k . --ignore-not-found
 
-{{readme_more}}- After the end the coordinators are started again and again, which harms nothing, until they are deleted.
+{{readme_more}}{{readme_queue}}- After the end the coordinators are started again and again, which harms nothing, until they are deleted.
 - `resources` are what is asked for, not limits; what a job needs, `starling check` says of its file.
 - The files in `keys` let in whoever has them, and are in two Secrets.
 {{readme_store}})";
@@ -318,6 +324,19 @@ Result<> check_dns_name(const std::string& what, const std::string& name) {
                    " lower-case letters, digits and -, the first a letter, is \"" + name + "\"");
 }
 
+// A queue is named by a label.
+Result<> check_queue(const std::string& name) {
+  const auto good = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  if (name.size() <= 63 && good(name.front()) && good(name.back()) &&
+      std::ranges::all_of(name, [&](char c) { return good(c) || c == '-' || c == '.'; }))
+    return ok();
+  STARLING_TRY(check_line("--queue", name));
+  return Error(Code::kBadInput,
+               "--queue must be the name of a LocalQueue, of at most 63 lower-case letters, "
+               "digits, - and ., is \"" +
+                   name + "\"");
+}
+
 Result<> check_kubernetes(const LaunchPlan& plan) {
   STARLING_TRY(check_dns_name("the name of the job", plan.name));
   STARLING_TRY(check_dns_name("the claim of --volume", plan.claim));
@@ -325,7 +344,7 @@ Result<> check_kubernetes(const LaunchPlan& plan) {
     STARLING_TRY(check_dns_name("--namespace", plan.name_space));
   }
   if (!plan.queue.empty()) {
-    STARLING_TRY(check_dns_name("--queue", plan.queue));
+    STARLING_TRY(check_queue(plan.queue));
   }
   STARLING_TRY(check_path("the folder of --volume", plan.folder));
   STARLING_TRY(
@@ -395,7 +414,15 @@ Result<Launch> kubernetes_files(const LaunchPlan& plan) {
       {"workers", std::to_string(plan.workers)},
       {"object", object.name},
       {"condition", object.condition},
-      {"readme_more", plan.workers_as == WorkersAs::kJob ? fill(kReadmeMore, of_more) : ""},
+      // A TrainJob is refused before its runtime is there, and kustomize would put it first.
+      {"order", plan.workers_as == WorkersAs::kTrainJob ? "sortOptions:\n  order: fifo\n" : ""},
+      {"readme_queue",
+       plan.queue.empty() ? "" : fill(kReadmeQueue, {{"queue", plan.queue}, {"in", in}})},
+      {"readme_more", plan.workers_as == WorkersAs::kJob
+                          ? fill(kReadmeMore, of_more)
+                          : "- The number of these workers is fixed, and the cluster needs the "
+                            "controller of this kind (" +
+                                object.kind + ").\n"},
       {"min_workers", std::to_string(plan.min_workers)},
       {"keys", std::to_string(plan.tokens)},
       {"threads", std::to_string(plan.threads ? plan.threads : 1)},

@@ -13,7 +13,8 @@ constexpr const char* kHead =
     R"(# The workers. Training begins when {{min_workers}} of them are there; each further one joins when there is room for it.
 )";
 
-// Of the object that a queue admits. A part of a plain Job's workers may begin while others wait for their quota.
+// Of the object that a queue admits. A part of a plain Job's workers may begin while others wait for their quota; Kueue
+// refuses a part that is all of them.
 constexpr const char* kQueue = R"(    kueue.x-k8s.io/queue-name: "{{queue}}"
 )";
 constexpr const char* kQueueOfJob = R"(  annotations:
@@ -52,8 +53,10 @@ metadata:
         spec:
 )";
 
-// A TrainJob says which runtime it uses, and how many nodes. Kubeflow calls the container of one `node`.
-constexpr const char* kTrainJobHead = R"(apiVersion: trainer.kubeflow.org/v1alpha1
+// A TrainJob says which runtime it uses, which has to be there before it, and how many nodes. Kubeflow calls the
+// container of one `node`.
+constexpr const char* kTrainJob = R"(---
+apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata:
   name: {{name}}-worker
@@ -64,8 +67,9 @@ metadata:
     name: {{name}}
   trainer:
     numNodes: {{workers}}
----
-apiVersion: trainer.kubeflow.org/v1alpha1
+)";
+
+constexpr const char* kRuntimeHead = R"(apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainingRuntime
 metadata:
   name: {{name}}
@@ -96,7 +100,7 @@ spec:
 
 // The spec of the Job, as deep as it lies in a Job of its own.
 constexpr const char* kSpec =
-    R"(  # The index of a pod is the number of its token. Both numbers may be changed together while the job runs.
+    R"(  # The index of a pod is the number of its token.{{numbers}}
   completionMode: Indexed
   completions: {{workers}}
   parallelism: {{workers}}
@@ -119,7 +123,7 @@ constexpr const char* kSpec =
         onPodConditions:
           - type: DisruptionTarget
             status: "True"
-      # Wrong input, and ends of the job, are the same the next time.
+      # Wrong input, and ends of the job, are the same the next time; 7: an admin has drained or evicted the worker.
       - action: FailIndex
         onExitCodes:
           containerName: {{container_name}}
@@ -129,6 +133,7 @@ constexpr const char* kSpec =
             - 2
             - 4
             - 6
+            - 7
   template:
     metadata:
       labels:
@@ -152,7 +157,7 @@ constexpr const char* kSpec =
             - |
               mkdir -p {{folder}}/{{name}}/worker-$WORKER && cd {{folder}}/{{name}}/worker-$WORKER || exit
               exec {{program}} worker --join /starling/token --threads {{threads}} --notice {{notice}} \
-                --wait {{wait}}
+                --wait {{wait}} --drained-code 7
           resources:
             requests:
               cpu: {{threads}}
@@ -196,8 +201,13 @@ std::string workers_text(const LaunchPlan& plan, Fields fields) {
   fields.emplace_back("container_name",
                       plan.workers_as == WorkersAs::kTrainJob ? "node" : "worker");
   fields.emplace_back("queue_label", plan.queue.empty() ? "" : fill(kQueue, fields));
-  fields.emplace_back("queue_annotations", plan.queue.empty() ? "" : fill(kQueueOfJob, fields));
+  fields.emplace_back("queue_annotations", plan.queue.empty() || plan.min_workers >= plan.workers
+                                               ? ""
+                                               : fill(kQueueOfJob, fields));
   fields.emplace_back("labels", fill(kLabels, fields));
+  fields.emplace_back("numbers", plan.workers_as == WorkersAs::kJob
+                                     ? " Both numbers may be changed together while the job runs."
+                                     : "");
   const std::string spec = fill(kSpec, fields);
   std::string text = fill(kHead, fields);
   switch (plan.workers_as) {
@@ -208,7 +218,7 @@ std::string workers_text(const LaunchPlan& plan, Fields fields) {
       text += fill(kJobSetHead, fields) + indented(spec, 8);
       break;
     case WorkersAs::kTrainJob:
-      text += fill(kTrainJobHead, fields) + indented(spec, 12);
+      text += fill(kRuntimeHead, fields) + indented(spec, 12) + fill(kTrainJob, fields);
       break;
   }
   return text;

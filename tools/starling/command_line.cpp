@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "core/observe/line_format.h"
 #include "tools/starling/misunderstood.h"
 
 namespace starling::tools {
@@ -127,8 +128,7 @@ std::optional<int> parse(CLI::App& app, const std::string& program,
     const auto known = subcommands_of(app);
     if (!words.empty() && !words[0].starts_with('-') &&
         std::find(known.begin(), known.end(), words[0]) == known.end()) {
-      std::fprintf(stderr, "%s: %s\n", program.c_str(),
-                   unknown_subcommand(words[0], known).c_str());
+      write_line(LogLevel::kError, program + ": ", unknown_subcommand(words[0], known));
       return 2;
     }
     words.push_back("--help");
@@ -139,8 +139,7 @@ std::optional<int> parse(CLI::App& app, const std::string& program,
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "%s: %s\n", program.c_str(),
-                 misunderstood(app, program, error, words).c_str());
+    write_line(LogLevel::kError, program + ": ", misunderstood(app, program, error, words));
     return 2;
   }
   return std::nullopt;

@@ -72,6 +72,7 @@ struct WorkerCommand {
   double wait_s = 0;  // for coordinators, until the job is known; 0: as the job file says, or 30
   double notice_s = 30;
   CloudNotices notices;
+  int drained_code = 0;      // exit code of a worker that an admin has drained or evicted
   bool acknowledge = false;  // tell the cloud when the state is handed over
   std::string log = "warn";
   bool quiet = false;

@@ -77,15 +77,16 @@ void end_with_a_line_on_exceptions() {
     try {
       if (const auto thrown = std::current_exception()) std::rethrow_exception(thrown);
     } catch (const std::bad_alloc& none) {
-      std::fprintf(stderr, "starling: %s\n", no_memory_text(none).c_str());
+      write_line(LogLevel::kError, "starling: ", no_memory_text(none));
       std::_Exit(3);
     } catch (const std::exception& thrown) {
-      std::fprintf(stderr, "starling: internal error: exception %s\n", thrown.what());
+      write_line(LogLevel::kError,
+                 "starling: ", std::string("internal error: exception ") + thrown.what());
       std::_Exit(code);
     } catch (...) {
       what = "internal error: exception of an unknown kind";
     }
-    std::fprintf(stderr, "starling: %s\n", what);
+    write_line(LogLevel::kError, "starling: ", what);
     std::_Exit(code);
   });
 }

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <sstream>
 #include <vector>
 
@@ -446,13 +445,16 @@ void add_launch(CLI::App& app, LaunchCommand& o) {
       ->type_name("CLAIM:FOLDER")
       ->group("Kubernetes");
   sub->add_option("--namespace", o.name_space, "(default: that of kubectl)")->group("Kubernetes");
-  sub->add_option("--workers-as", o.workers_as,
-                  "what the workers are: job; jobset; or trainjob, with a TrainingRuntime, of "
-                  "Kubeflow's Trainer (default: job)")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, WorkersAs>{{"job", WorkersAs::kJob},
-                                           {"jobset", WorkersAs::kJobSet},
-                                           {"trainjob", WorkersAs::kTrainJob}}))
+  sub->add_option_function<std::string>(
+         "--workers-as",
+         [&o](const std::string& kind) {
+           o.workers_as = kind == "jobset"     ? WorkersAs::kJobSet
+                          : kind == "trainjob" ? WorkersAs::kTrainJob
+                                               : WorkersAs::kJob;
+         },
+         "what the workers are: job; jobset; or trainjob, with a TrainingRuntime, of Kubeflow's "
+         "Trainer (default: job)")
+      ->check(CLI::IsMember({"job", "jobset", "trainjob"}))
       ->group("Kubernetes");
   sub->add_option("--queue", o.queue, "of Kueue, which begins the workers (default: none)")
       ->group("Kubernetes");

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "actors/files.h"
 #include "actors/scheduling.h"
 #include "core/base/s3_place.h"
 #include "core/base/standard_streams.h"
+#include "core/observe/line_format.h"
 #include "tools/processes/signals.h"
 #include "tools/public/starling.h"
 #include "tools/starling/exit.h"
@@ -55,6 +57,12 @@ namespace {
 
 int command(int argc, char** argv, const Registry& registry) {
   end_with_a_line_on_exceptions();
+  // Options that are not understood are told in the format that they, or the environment, ask for.
+  const char* const format = std::getenv("STARLING_LOG_FORMAT");
+  bool ecs = format != nullptr && std::string(format) == "ecs";
+  for (int i = 1; i + 1 < argc; ++i)
+    if (std::string(argv[i]) == "--log-format") ecs = std::string(argv[i + 1]) == "ecs";
+  if (ecs) write_lines_as(LineFormat::kEcs, "");
   if (!registry.taken().empty())
     return fail(Error(Code::kBadInput, "this program brings the " + registry.taken() + " twice"));
   starling::actors::run_promptly();

@@ -208,11 +208,14 @@ Result<SafetensorsFile> open_model(const std::string& path) {
   return SafetensorsFile::open(std::move(object));
 }
 
+bool says(const SafetensorsFile& file, const char* key, const Digest& digest) {
+  const auto it = file.metadata().find(key);
+  return it != file.metadata().end() && it->second == to_string(digest);
+}
+
 bool metadata_says(const std::string& path, const char* key, const Digest& digest) {
   const auto file = open_model(path);
-  if (!file) return false;
-  const auto it = file.value().metadata().find(key);
-  return it != file.value().metadata().end() && it->second == to_string(digest);
+  return file && says(file.value(), key, digest);
 }
 
 // True if another worker of this job has written the file, or this very run before.
@@ -236,13 +239,16 @@ Result<> put_files(Storage& store, const std::string& prefix, const fs::path& fo
 
 // As save_model(), into a bucket: the model last, as it stands for all. A bucket moves nothing aside, so beside another
 // model this one gets a folder of its own there.
-Result<std::string> save_into_bucket(const std::string& path, const Job& job, const Layout& layout,
-                                     const Trained& model) {
+Result<SavedModel> save_into_bucket(const std::string& path, const Job& job, const Layout& layout,
+                                    const Trained& model) {
   const InBucket in(path);
-  STARLING_TRY(there, in.store->size(in.name));
   std::string prefix, said;
+  STARLING_TRY(there, in.store->open(in.name));
   if (there) {
-    if (has_digest(path, model.digest)) return said;
+    const auto file = SafetensorsFile::open(std::move(there));
+    if (!file && file.error().code() == Code::kUnavailable)
+      return Error(Code::kUnavailable, file.error().text());
+    if (file && says(file.value(), kParametersKey, model.digest)) return SavedModel{path, {}};
     prefix = to_string(model.digest).substr(0, 16) + "/";
     said = path + " is another model; this one is " + in.store->place(prefix + in.name);
   }
@@ -261,7 +267,7 @@ Result<std::string> save_into_bucket(const std::string& path, const Job& job, co
   std::error_code ignored;
   fs::remove_all(folder, ignored);
   if (!done) return std::move(done).error();
-  return said;
+  return SavedModel{in.store->place(prefix + in.name), std::move(said)};
 }
 
 Result<> move_aside(const std::string& path) {
@@ -317,8 +323,8 @@ std::string OlderModel::move_aside(const Digest& end) const {
   return path_ + " is not this job's, it is now " + path_ + ".old";
 }
 
-Result<std::string> save_model(const std::string& path, const Job& job, const Layout& layout,
-                               const Trained& model) {
+Result<SavedModel> save_model(const std::string& path, const Job& job, const Layout& layout,
+                              const Trained& model) {
   if (s3::is_place(path)) return save_into_bucket(path, job, layout, model);
   fs::path folder = fs::path(path).parent_path();
   if (folder.empty()) folder = ".";
@@ -341,7 +347,7 @@ Result<std::string> save_model(const std::string& path, const Job& job, const La
   auto written = write();
   ::close(lock);
   if (!written) return std::move(written).error();
-  return said;
+  return SavedModel{path, std::move(said)};
 }
 
 Result<std::string> save_shards(const std::string& folder, const Job& job, const Layout& layout,

@@ -32,10 +32,14 @@ Result<> copy_tokenizer_files(const std::string& from, const std::string& to);
 // Writes `path` at once or not at all, and config.json beside it for a language model, or adapter_config.json. Every
 // worker of a job has the same bytes, and the first one writes: a file with this
 // digest is left as it is. Any other file is another model, which is moved to PATH.old
-// first; the line returned says so. In a bucket, s3://BUCKET/PREFIX/NAME, another model stays, and this one goes into a
+// first; the remark says so. In a bucket, s3://BUCKET/PREFIX/NAME, another model stays, and this one goes into a
 // folder beside it. Errors: kBadInput  the file cannot be written; kUnavailable  the store is away.
-Result<std::string> save_model(const std::string& path, const Job& job, const Layout& layout,
-                               const Trained& model);
+struct SavedModel {
+  std::string place;   // its file
+  std::string remark;  // a line for people; empty: none
+};
+Result<SavedModel> save_model(const std::string& path, const Job& job, const Layout& layout,
+                              const Trained& model);
 
 // Writes the model into a folder that has none as transformers writes large ones: shards of at most `shard_bytes` of
 // tensors, but at least one tensor, their index last, and what save_model() has beside its file. A model that fits

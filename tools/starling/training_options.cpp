@@ -222,6 +222,10 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
       "language model's config.json and tokenizer beside it; none: to no file; default: "
       "model.safetensors in the working folder, with --quiet none)");
   add_metrics(sub, o.metrics);
+  sub->add_option("--drained-code", o.drained_code,
+                  "exit code of a worker that an admin has drained or evicted, where 0 would say "
+                  "that the training is done (default: 0)")
+      ->check(CLI::Range(0, 125));
   sub->add_option("--times", o.times,
                   "after a good end, write where the time of each step went to this file (CSV)");
   sub->add_flag("--quiet", o.quiet, "print nothing but errors");

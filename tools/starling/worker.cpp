@@ -59,7 +59,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kReadFirst{2000};        // of reading data before a worker joins
+constexpr const char* kLaterLife =
+    "STARLING_LATER_LIFE";                // variable of the environment, of lives after the first
+constexpr milliseconds kReadFirst{2000};  // of reading data before a worker joins
 constexpr std::chrono::seconds kThreadsEnd{5};  // for threads of a life that is over
 
 struct Life {
@@ -95,6 +97,7 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
   if (status != 0 && status != actors::kFencedStatus && !over.reason.empty())
     return over.told && life.command.quiet ? status : fail(status, over.reason);
   const std::string& name = life.options.key.name;
+  std::string place;  // of the model
   if (over.job_done && over.parameters && !life.command.save.empty()) {
     const Trained model{*over.parameters, over.parameters_digest, over.digest};
     const auto saved = save_model(life.command.save, setup.job, *setup.layout, model);
@@ -107,7 +110,8 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
                       (kept ? "in " + there + ", but here, in " + here : "here") + ": " +
                       saved.error().text());
     }
-    if (!saved.value().empty()) say(name, saved.value());
+    if (!saved.value().remark.empty()) say(name, saved.value().remark);
+    place = saved.value().place;
   }
   if (over.job_done && !life.command.times.empty()) {
     const auto saved = bench::save_step_times(life.command.times, times);
@@ -124,7 +128,7 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
   } else if (over.job_done && over.parameters) {
     std::printf("%s done: loss %.6g, digest %s\n", name.c_str(), over.loss,
                 to_string(over.digest).c_str());
-    if (!life.command.save.empty()) std::printf("model: %s\n", life.command.save.c_str());
+    if (!place.empty()) std::printf("model: %s\n", place.c_str());
   } else if (status == 0 && over.job_done && !over.left) {
     say_after_the_end(name, over.digest);
   } else if (status == 0) {
@@ -170,11 +174,11 @@ int came_too_late(const Life& life, const Ended& end) {
     const int code = end.exit_code == kExitTerminated ? kExitAlone : int{end.exit_code};
     return life.command.quiet ? code : fail(code, end.reason);  // `run` says it for its own
   }
-  // Which model it is, a worker does not hear by now.
+  // Which model it is, a worker does not hear by now. A store may take long to say what it has: it is not asked.
   const std::string& save = life.command.save;
   const std::string adapters = (std::filesystem::path(save).parent_path() / kAdapterFile).string();
-  const bool missing =
-      !save.empty() && !is_model_of(save, end.digest) && !is_model_of(adapters, end.digest);
+  const bool missing = !save.empty() && !s3::is_place(save) && !is_model_of(save, end.digest) &&
+                       !is_model_of(adapters, end.digest);
   if (missing && life.command.quiet) return actors::kNotHereStatus;
   if (missing)
     return fail(actors::kNotHereStatus,
@@ -302,7 +306,10 @@ int work(const Life& begun, ServiceManager& manager, actors::SharedLife& shared)
   bool handed_over = false;
   const auto counters = options.counters;
   auto served = serve_worker(life, *counters, shared);
-  if (!served) return say_last_word(shared, fail(served.error()), served.error().text());
+  // A later life may find its port taken, and the worker is worth more than its metrics.
+  if (!served && std::getenv(kLaterLife) == nullptr)
+    return say_last_word(shared, fail(served.error()), served.error().text());
+  if (!served) say(name, served.error().text() + "; it goes on without metrics");
   actors::WorkerOver over;
   const OlderModel older(life.command.save);
   {
@@ -331,9 +338,9 @@ int work(const Life& begun, ServiceManager& manager, actors::SharedLife& shared)
   }
   shared.over = over.told || handed_over;
   status = finish(life, *setup.value(), over, times, status);
-  // 143 has Slurm, Kubernetes and systemd start another worker, as this one's machine goes. A worker that an admin has
-  // drained, and that announced no leave itself, ends with 0: nothing is to take its place.
-  if (handed_over && over.left) status = kExitTerminated;
+  // 143 has Slurm, Kubernetes and systemd start another worker, as this one's machine goes. Nothing is to take the place
+  // of a worker that an admin has drained or evicted, and that announced no leave itself.
+  if (handed_over) status = over.left ? kExitTerminated : life.command.drained_code;
   // A reader of the job's model must find no other one under its name.
   if (status == 2 || status == actors::kNotHereStatus)
     if (const std::string line = older.move_aside(over.digest); !line.empty()) say(name, line);
@@ -468,6 +475,7 @@ int worker(const WorkerCommand& command, char** arguments) {
   if (!again) return ended.value();
   if (command.words >= 0) ::fcntl(command.words, F_SETFD, 0);
   pass_on(moved);
+  ::setenv(kLaterLife, "1", 1);
   // Only a new image can fork a worker again: this process has had threads.
   ::execv("/proc/self/exe", again_with.data());
   return fail(5, "cannot begin a worker's new life");

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/base/file_system.h"
 #include "core/base/json.h"
 #include "core/formats/s3/http.h"
@@ -99,33 +100,51 @@ Result<KeySet> Provider::ask() const {
   return keys;
 }
 
-Result<Holder> Provider::check(const std::string& text, std::chrono::system_clock::time_point now,
-                               Clock::time_point at) {
-  STARLING_TRY(token, parse_token(text));
+std::optional<Result<Holder>> Provider::check_known(const std::string& text,
+                                                    std::chrono::system_clock::time_point now,
+                                                    Clock::time_point at) {
+  auto token = parse_token(text);
+  if (!token) return Result<Holder>(std::move(token).error());
   const std::string& issuer = options_.rules.issuer;
   if (keys_ && at - keys_at_ >= kKeysFor) keys_.reset();
-  if (keys_ && has_key_for(*keys_, token)) return check_token(token, *keys_, options_.rules, now);
   const bool just_asked = asked_ && at - *asked_ < kBetweenAsks;
-  if (keys_ && just_asked && missing_.contains(token.key))
-    return check_token(token, *keys_, options_.rules, now);  // says so
-  if (just_asked)
-    return Error(Code::kUnavailable,
-                 "identity: " + (why_not_.empty()
-                                     ? issuer + " had no such key a moment ago, and is asked again"
-                                     : why_not_));
+  const std::string& key = token.value().key;
+  if (keys_ && (has_key_for(*keys_, token.value()) || (just_asked && missing_.contains(key))))
+    return check_token(token.value(), *keys_, options_.rules, now);
+  if (!just_asked) return std::nullopt;
+  return Result<Holder>(
+      Error(Code::kUnavailable,
+            "identity: " + (why_not_.empty()
+                                ? issuer + " had no such key a moment ago, and is asked again"
+                                : why_not_)));
+}
+
+void Provider::answered(Result<KeySet> keys, const std::vector<std::string>& waiting,
+                        Clock::time_point at) {
   asked_ = at;
-  auto keys = ask();
   if (!keys) {
-    why_not_ = "the keys of " + issuer + " cannot be had: " + keys.error().text();
-    return Error(Code::kUnavailable, "identity: " + why_not_);
+    why_not_ = "the keys of " + options_.rules.issuer + " cannot be had: " + keys.error().text();
+    return;
   }
   why_not_.clear();
   keys_ = std::move(keys).value();
   keys_at_ = at;
   if (missing_.size() >= kKeysMax) missing_.clear();
-  if (!has_key_for(*keys_, token)) missing_.insert(token.key);
   for (const ProviderKey& key : keys_->keys) missing_.erase(key.id());
-  return check_token(token, *keys_, options_.rules, now);
+  for (const std::string& text : waiting)
+    if (auto token = parse_token(text); token && !has_key_for(*keys_, token.value()))
+      missing_.insert(token.value().key);
+}
+
+Result<Holder> Provider::check(const std::string& text, std::chrono::system_clock::time_point now,
+                               Clock::time_point at) {
+  auto known = check_known(text, now, at);
+  if (!known) {
+    answered(ask(), {text}, at);
+    known = check_known(text, now, at);
+  }
+  STARLING_CHECK(known);
+  return *std::move(known);
 }
 
 }  // namespace starling::oidc

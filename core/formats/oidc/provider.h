@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/formats/oidc/token.h"
@@ -38,15 +39,23 @@ class Provider {
   Result<Holder> check(const std::string& token, std::chrono::system_clock::time_point now,
                        Clock::time_point at);
 
+  // The same in parts, for a caller that asks on another thread: check_known() says what is known without asking,
+  // nothing where the provider is to be asked; ask() alone may run beside all others; answered() takes what it says,
+  // and the tokens that waited for that, whose keys the provider has or has not.
+  std::optional<Result<Holder>> check_known(const std::string& token,
+                                            std::chrono::system_clock::time_point now,
+                                            Clock::time_point at);
+  Result<KeySet> ask() const;
+  void answered(Result<KeySet> keys, const std::vector<std::string>& waiting, Clock::time_point at);
+
  private:
   explicit Provider(Options options) : options_(std::move(options)) {}
-  Result<KeySet> ask() const;
   Result<std::string> keys_address() const;
 
   Options options_;
   std::optional<KeySet> keys_;
-  Clock::time_point keys_at_;  // when they came
-  std::optional<Clock::time_point> asked_;
+  Clock::time_point keys_at_;               // when they came
+  std::optional<Clock::time_point> asked_;  // when it answered, or was found away
   std::set<std::string>
       missing_;          // keys that tokens named and the provider has not; kKeysMax at most
   std::string why_not_;  // of the last time; empty: it has answered
