@@ -84,7 +84,7 @@ def the_command_line(place):
         Row("an address for a folder", ["run", job, "--out", "s3://bucket/out"], 2, "--out must be a path of this machine, is the address s3://bucket/out"),
         Row("an address for a job file", ["run", "https://a.b/job.toml", "--out", out], 2, "job must be a path of this machine"),
         Row("an address for checkpoints", [*run, "--checkpoints=gs://bucket/c"], 2, "--checkpoints must be s3://BUCKET/PREFIX or a path of this machine"),
-        Row("an address for the model", ["worker", "--join", "127.0.0.1:1", "--keys", job, "--save", "hdfs://a/m"], 2, "--save must be a path of this machine"),
+        Row("an address for the model", ["worker", "--join", "127.0.0.1:1", "--keys", job, "--save", "hdfs://a/m"], 2, "--save must be s3://BUCKET/PREFIX or a path of this machine"),
         Row("an address for the log", ["coordinator", "--job", job, "--keys", job, "--state", "file:///state"], 2, "--state must be a path of this machine"),
         Row("unknown", ["infer"], 2, "unknown subcommand infer"),
     ])
