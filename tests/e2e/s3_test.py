@@ -84,7 +84,7 @@ def the_trained_model_is_put_there_by_those_who_are_told_to(place):
         run = place.run(place.job(steps=60, **changes), "--workers", 1)
         run.wait_for_step(1)
         worker = subprocess.Popen([STARLING, "worker", "--join", run.out, "--save", models], text=True, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                  cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         said = worker.communicate(timeout=170)[0]
         run.digest()
         with open(os.path.join(run.out, "model.safetensors"), "rb") as file:
@@ -111,7 +111,6 @@ def the_trained_model_is_put_there_by_those_who_are_told_to(place):
         require(there()[beside[0]] == other and there()["model.safetensors"] == model, "another model")
         # What cannot be put is here.
         server.fault = lambda method, name: "507" if method == "PUT" and "model.safetensors" in name else None
-        os.chdir(place.folder)
         code, said, last = trained(more="seed = 6")
         require(code == 6 and "but here, in model.safetensors" in said, f"{code}: {said}")
         with open(place.path("model.safetensors"), "rb") as file:
