@@ -37,7 +37,7 @@ struct IdentityDesk::State {
       refused;  // empty once the desk is gone, with what it holds
   bool open = false, over = false;
 
-  // Looks at tokens. One of a key that is not known waits aside while the provider is asked, and no other one behind it.
+  // Looks at tokens. A token of an unknown key waits in `aside` while the provider is asked; no other token waits for it.
   void run() {
     std::unique_lock lock(mutex);
     while (true) {

@@ -1,6 +1,6 @@
 #pragma once
-// The IdentityDesk looks at the tokens of strangers (docs/identity.md) on a thread of its own, as an identity provider
-// may take seconds to answer, and has the gateway let them in or refuse them.
+// The IdentityDesk looks at the tokens of strangers (docs/identity.md) on a thread of its own, and has the gateway let
+// them in or refuse them. A second thread asks the identity provider, which may take seconds to answer.
 
 #include <functional>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace starling::actors {
 
-// Threads: any. The thread ends some time after the desk: it is not waited for while a provider is asked.
+// Threads: any. Its two threads end some time after the desk, which does not wait for the provider's answer.
 class IdentityDesk {
  public:
   static constexpr std::size_t kWaiting = 64;  // strangers at most
@@ -27,8 +27,8 @@ class IdentityDesk {
 
   // Answers by this gateway from now on, also those who came before.
   void open(const std::shared_ptr<Gateway>& gateway);
-  // Has a stranger wait until its token was looked at. One for whom there is no room is told to ask again, or, before
-  // open(), hears nothing and asks again by itself.
+  // Queues a stranger until the desk has looked at its token. Where kWaiting strangers wait, the gateway tells this one
+  // to ask again; before open() it hears nothing, and asks again by itself.
   void take(Stranger stranger);
 
  private:

@@ -178,7 +178,7 @@ class Gateway {
 
   // Lets in the key of a stranger besides those of allow(), until this process ends, and tells its owner. Returns the
   // name that it has from now on (core/base/keys.h). Errors: kBadInput  it was revoked, or another one has that name;
-  // kUnavailable  too many keys are enrolled. Its owner is told that then.
+  // kUnavailable  too many keys are enrolled; the gateway tells the owner so, too.
   Result<std::string> enrol(const Stranger& stranger);
   // Tells a stranger why its token does not let it in, in one line; kUnavailable: it may be shown again.
   void refuse(const Stranger& stranger, const Error& why);

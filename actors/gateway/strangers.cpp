@@ -53,7 +53,7 @@ std::vector<Strangers::Connection> Strangers::overdue(Clock::time_point now) {
   return gone;
 }
 
-// ---- What the gateway does with who comes -------------------------------------------------------
+// ---- What the gateway does with strangers -------------------------------------------------------
 
 void Gateway::Impl::allow(AllowList allowed) {
   STARLING_CHECK(zap_ != nullptr);

@@ -31,8 +31,7 @@ std::uint64_t value_in(const fs::path& path, const std::string& name) {
   return 0;
 }
 
-// Reads a limit; "max" and unreadable files are no limit.
-// Version 1 writes the largest number of pages for none.
+// Reads a limit; "max", unreadable files, and version 1's largest number of pages are no limit.
 std::uint64_t limit_in(const fs::path& path) {
   constexpr std::uint64_t kAboveAll = std::uint64_t{1} << 62;
   std::ifstream file(path);

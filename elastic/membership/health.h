@@ -11,7 +11,7 @@
 
 namespace starling::elastic {
 
-// Clocks that differ by more than this are told to people.
+// other_clock() warns of clocks that differ by more than this.
 inline constexpr std::int64_t kClockMs = 30'000;
 
 // Returns why a worker would keep the others waiting: its first gradient took more than `slowest`

@@ -1,4 +1,4 @@
-// Workers that are told at the door what is wrong with their machines.
+// The leader judges a joiner's machine: it refuses a slow one, and warns of a wrong clock and of data that are waited for.
 
 #include "elastic/membership/health.h"
 

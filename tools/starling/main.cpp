@@ -57,7 +57,7 @@ namespace {
 
 int command(int argc, char** argv, const Registry& registry) {
   end_with_a_line_on_exceptions();
-  // Options that are not understood are told in the format that they, or the environment, ask for.
+  // An error in the options is written before they are read, in the format that --log-format or the environment names.
   const char* const format = std::getenv("STARLING_LOG_FORMAT");
   bool ecs = format != nullptr && std::string(format) == "ecs";
   for (int i = 1; i + 1 < argc; ++i)

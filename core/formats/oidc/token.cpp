@@ -75,7 +75,7 @@ Result<double> time_at(const json& claims, const char* name) {
   return seconds;
 }
 
-// Rounded up, so that no difference is told as 0 s.
+// Returns whole seconds, rounded up: a time that has just passed is 1 s ago, not 0 s.
 std::string span_text(double seconds) {
   return std::to_string(static_cast<long long>(std::ceil(seconds))) + " s";
 }

@@ -59,7 +59,7 @@ KeySet keys_of(const std::vector<json>& keys) {
   return std::move(set).value();
 }
 
-// What is said of a token; empty: it lets its holder in.
+// Returns why check_token() refuses a token; empty: the token lets its holder in.
 std::string said_of(const std::string& token, const KeySet& keys,
                     const IdentitySpec& spec = rules(),
                     std::chrono::system_clock::time_point now = kTime) {
