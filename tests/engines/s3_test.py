@@ -1,16 +1,22 @@
-"""Checkpoints in a real store, SeaweedFS from the package index: what docs/s3.md says of machines that are all gone, large
-shards, two runs that want one prefix, and a store that is taken away and comes back."""
+"""Checkpoints and data in a real store, SeaweedFS from the package index: what docs/s3.md says of machines that are all gone,
+large shards, two runs that want one prefix, and a store that is taken away and comes back; and what docs/shards.md says of the
+bytes that workers read of it, who come and go."""
+import contextlib
 import json
 import os
+import random
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
-from harness import SOURCE, STARLING, Skipped, main, require, wait_until, with_checkpoints
+from harness import SOURCE, STARLING, Skipped, alive, edited, main, require, wait_until, with_checkpoints
 from ports import free_port
 
 PYTHON = os.environ.get("STARLING_ENGINES_PYTHON", os.path.join(SOURCE, "build", "engines", "bin", "python"))
@@ -38,7 +44,7 @@ class Store:
         self.log = open(self.place.path("weed.log"), "a")
         self.process = subprocess.Popen(
             [WEED, "server", "-ip=127.0.0.1", f"-dir={self.place.path('weed')}", "-master.volumeSizeLimitMB=64", "-volume.max=40", "-filer", "-s3",
-             f"-s3.port={self.port}", f"-s3.config={self.config}", *ports],
+             f"-s3.port={self.port}", f"-s3.config={self.config}", *ports, "-s3.port.iceberg=0", "-s3.port.lance=0"],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=self.place.path("weed"))
         wait_until(lambda: self.answers() and self.request("PUT", BUCKET) in ("200", "409"), "the store", of=self.process)
 
@@ -93,13 +99,13 @@ def killed_with_everything(run):
 def resumed(place, job, newest, workers):
     """The run that goes on by its own choice of a checkpoint, at or behind this one."""
     run = place.run(job, "--workers", workers, "--resume", "--steps", newest + MORE)
-    quiet = place.quiet(edited(job, newest + MORE))
+    quiet = place.quiet(of_steps(job, newest + MORE))
     require(run.digest() == quiet.digest(), f"digest {run.digest()}, undisturbed {quiet.digest()}")
     require(run.events("start")[0]["from"] >= newest, f"went on from {run.events('start')[0]['from']}, the newest is {newest}")
     return run
 
 
-def edited(job, steps):
+def of_steps(job, steps):
     """The same job of so many steps, without checkpoints."""
     with open(job) as file:
         text = file.read().partition("\n[checkpoint]")[0].replace(f"steps = {STEPS}\n", f"steps = {steps}\n", 1)
@@ -154,5 +160,103 @@ def a_store_that_is_killed_and_started_again_costs_warnings(place):
         resumed(place, job, killed_with_everything(run), 1)
 
 
+class Relay:
+    """A port that leads to a store's, and counts the bytes that come from there."""
+
+    def __init__(self, port):
+        self.port, self.bytes, self.lock = port, 0, threading.Lock()
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def accept(self):
+        with contextlib.suppress(OSError):  # the end
+            while True:
+                client, _ = self.listener.accept()
+                store = socket.create_connection(("127.0.0.1", self.port))
+                threading.Thread(target=self.carry, args=(client, store, False), daemon=True).start()
+                threading.Thread(target=self.carry, args=(store, client, True), daemon=True).start()
+
+    def carry(self, source, to, is_store):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                with self.lock:
+                    self.bytes += len(data) if is_store else 0
+                to.sendall(data)
+        for end in source, to:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+# Data of 42 MB, of which a lane's window of 32 chunks is 0.6 %; an answer's headers are 5 % of a chunk.
+CONTEXT, CHUNK, CHUNKS, SHARDS = 256, 2048, 5100, 100  # in tokens of 32 bits
+LANES, SEQUENCES = 3, 16
+SAMPLES = CHUNKS * CHUNK // CONTEXT
+STEPS_OF_PASS = SAMPLES // (LANES * SEQUENCES)
+
+
+def commanded(*words):
+    done = subprocess.run([STARLING, *map(str, words)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    require(done.returncode == 0, f"{words}: {done.stdout}")
+    return done.stdout
+
+
+def sharded(place, *places):
+    count = CHUNKS * CHUNK + 1
+    tokens = bytearray(4 * count)
+    tokens[::4] = random.Random(1).randbytes(count).translate(bytes(i % 16 for i in range(256)))
+    with open(place.path("tokens.bin"), "wb") as file:
+        file.write(struct.pack("<256i", 20240801, 7, count, *[0] * 253) + tokens)
+    for to in places:
+        commanded("shard", place.path("tokens.bin"), "--to", to, "--chunk-bytes", 4 * CHUNK, "--shard-bytes", 4 * CHUNK * CHUNKS // SHARDS)
+
+
+def lanes(place, path):
+    """One pass. Shares are equal, as by speed lanes change hands whenever the machine has other work, and are read again."""
+    job = place.job(steps=STEPS_OF_PASS, context=CONTEXT, micro_batches=LANES, sequences=SEQUENCES, width=8)
+    return edited(place, job, ('kind = "text"\npath = "text.txt"', f'kind = "tokens"\norder = "lanes"\npath = "{path}"'),
+                  ("layers = 2", "layers = 1"), ("vocabulary = 256", "vocabulary = 16"), (r"\[elastic\]\n", '[elastic]\nshares = "equal"\n'))
+
+
+def workers_that_come_and_go_read_their_share_of_a_hundred_shards(place):
+    there, here = f"s3://{BUCKET}/tokens", place.path("shards")
+    with Store(place) as store:
+        sharded(place, there, here)
+        with open(os.path.join(here, "index.json")) as file:
+            require(len(json.load(file)["shards"]) == SHARDS, "another number of shards")
+        last = [store.request("GET", f"{BUCKET}/tokens/shard-{i:06}.bin") for i in (SHARDS - 1, SHARDS)]
+        require(last == ["200", "404"], f"shards {SHARDS - 1} and {SHARDS} of the bucket: {last}")
+        quiet = place.run(lanes(place, here), "--workers", 1, "--threads", 2).end(seconds=600).digest()
+
+        with Relay(store.port) as relay, mock.patch.dict(os.environ, {"AWS_ENDPOINT_URL_S3": relay.url}):
+            run = place.run(lanes(place, there), "--workers", 3)
+            run.wait_for_step(STEPS_OF_PASS // 4)
+            killed, leaver, _ = run.workers()
+            run.kill(killed)
+            wait_until(lambda: run.workers("lost"), "the loss")
+            run.wait_for_step(STEPS_OF_PASS // 2)
+            run.join()
+            wait_until(lambda: run.events("step")[-1]["world"] == 3, "a step of three workers again")
+            run.wait_for_step(max(run.steps() + 20, STEPS_OF_PASS * 3 // 4))
+            commanded("admin", "drain", leaver["name"], run.out)
+            wait_until(lambda: not alive(leaver["pid"]), "the leaver's end")
+            require(run.steps() < STEPS_OF_PASS, "the leaver was there to the end")
+            digest = run.end(seconds=600).digest()
+        require(digest == quiet, f"digest {digest}, undisturbed {quiet}")
+        said = commanded("audit", run.out)
+        require(f"all {SAMPLES} samples once in 1 complete pass" in said, said)
+        used = 4 * SAMPLES * CONTEXT
+        print(f"{relay.bytes} bytes read, {relay.bytes / used:.3f} of the samples' {used}", flush=True)
+        require(used < relay.bytes <= 1.2 * used, "more bytes than 1.2 times the samples'")
+
+
 main(all_machines_are_gone_and_the_job_goes_on_with_the_bits_of_an_undisturbed_run,
-     of_two_runs_one_has_the_prefix_and_its_store_takes_a_new_object_once, a_store_that_is_killed_and_started_again_costs_warnings)
+     of_two_runs_one_has_the_prefix_and_its_store_takes_a_new_object_once, a_store_that_is_killed_and_started_again_costs_warnings,
+     workers_that_come_and_go_read_their_share_of_a_hundred_shards)
