@@ -556,7 +556,9 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
 
   std::optional<oidc::Provider> provider;
   if (options.job.identity.on()) {
-    STARLING_TRY(made, oidc::Provider::make({options.job.identity, options.identity_ca}));
+    const std::string kept =
+        options.state_dir.empty() ? "" : options.state_dir + "/identity-keys.json";
+    STARLING_TRY(made, oidc::Provider::make({options.job.identity, options.identity_ca, {}, kept}));
     provider = std::move(made);
   }
   const Log identity_log(options.log, {{"coordinator", options.self}});

@@ -44,6 +44,9 @@ struct IdentityDesk::State {
       changed.wait(lock, [this] { return over || (open && (answer || !waiting.empty())); });
       if (over) return;
       if (answer) {
+        if (*answer && !answer->value().why_kept.empty())
+          log.warn("identity: the provider is away, and its keys of before count: " +
+                   answer->value().why_kept);
         std::vector<std::string> tokens;
         for (const Stranger& stranger : aside) tokens.push_back(stranger.token);
         provider.answered(*std::exchange(answer, std::nullopt), tokens,

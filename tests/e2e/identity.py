@@ -195,8 +195,11 @@ def a_coordinator_that_comes_back_lets_its_workers_in_again(place, provider):
         group.kill_coordinator()
         for number in range(2):  # by then they have been renewed
             group.show(number, provider.token())
+        provider.stop()
         group.start_coordinator()
         require(group.digest() == digest, "another digest")
+        provider.start()
+        require("the provider is away, and its keys of before count: " in group.text("coordinator.log"), group.text("coordinator.log"))
         require(len(group.joined()) == 2, f"{group.joined()}: a worker began another life")
         require(group.text("coordinator.log").count("identity: let in worker-") >= 4, group.text("coordinator.log"))
 

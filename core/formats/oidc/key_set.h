@@ -51,6 +51,7 @@ class ProviderKey {
 
 struct KeySet {
   std::vector<ProviderKey> keys;  // those that sign, in the provider's order
+  std::string why_kept;  // why they are of an earlier answer; empty: the provider has them now
 };
 
 // Reads a set. Keys that sign nothing, of other types, or that are too short (RSA: 2048 to 8192 bits) are left out.

@@ -1,5 +1,6 @@
 #include "core/formats/oidc/provider.h"
 
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "core/base/file_system.h"
 #include "core/base/json.h"
 #include "core/formats/s3/http.h"
+#include "core/formats/synced_file.h"
 
 namespace starling::oidc {
 namespace {
@@ -91,12 +93,38 @@ Result<std::string> Provider::keys_address() const {
   return keys;
 }
 
+// The provider's own answer, as it came: it was believed then, and may be read by another build.
+std::optional<KeySet> Provider::kept_keys() const {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const auto written = fs::last_write_time(options_.kept, error);
+  if (options_.kept.empty() || error) return std::nullopt;
+  const auto age = fs::file_time_type::clock::now() - written;
+  if (age >= kKeptFor || age < -kKeptFor) return std::nullopt;
+  auto text = read_file(options_.kept);
+  auto keys = text ? parse_key_set(text.value()) : Result<KeySet>(std::move(text).error());
+  return keys ? std::optional(std::move(keys).value()) : std::nullopt;
+}
+
 Result<KeySet> Provider::ask() const {
+  auto keys = ask_now();
+  if (keys) return keys;
+  auto kept = kept_keys();
+  if (!kept) return keys;
+  kept->why_kept = keys.error().text();
+  return *std::move(kept);
+}
+
+Result<KeySet> Provider::ask_now() const {
   STARLING_TRY(address, keys_address());
   auto text = options_.read(address);
   if (!text) return std::move(text).error().in(address);
   auto keys = parse_key_set(text.value());
   if (!keys) return bad_input("the answer " + keys.error().text() + "; " + address);
+  if (!options_.kept.empty()) {
+    const ByteView answer = as_bytes(std::span<const char>(text.value()));
+    (void)write_synced_file(options_.kept, {&answer, 1});  // else none is kept
+  }
   return keys;
 }
 
@@ -126,8 +154,13 @@ void Provider::answered(Result<KeySet> keys, const std::vector<std::string>& wai
     why_not_ = "the keys of " + options_.rules.issuer + " cannot be had: " + keys.error().text();
     return;
   }
-  why_not_.clear();
   keys_ = std::move(keys).value();
+  if (const std::string& why = keys_->why_kept; !why.empty()) {
+    keys_at_ = at - kKeysFor + kKeptBetweenAsks;
+    why_not_ = "the keys of " + options_.rules.issuer + " cannot be had: " + why;
+    return;
+  }
+  why_not_.clear();
   keys_at_ = at;
   if (missing_.size() >= kKeysMax) missing_.clear();
   for (const ProviderKey& key : keys_->keys) missing_.erase(key.id());

@@ -19,8 +19,10 @@ namespace starling::oidc {
 class Provider {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::hours kKeysFor{1};        // keys that are older are asked for again
-  static constexpr std::chrono::seconds kBetweenAsks{5};  // at least, whatever tokens come
+  static constexpr std::chrono::hours kKeysFor{1};   // keys that are older are asked for again
+  static constexpr std::chrono::hours kKeptFor{24};  // the same, while the provider is away
+  static constexpr std::chrono::seconds kKeptBetweenAsks{60};
+  static constexpr std::chrono::seconds kBetweenAsks{5};    // at least, whatever tokens come
   static constexpr std::chrono::seconds kAnswerWithin{10};  // each of the two answers
 
   struct Options {
@@ -28,6 +30,8 @@ class Provider {
     std::string ca_file;  // of certificates that are trusted instead of the system's; empty: those
     // Reads what is at an address or a file. Empty: over HTTP, or the file.
     std::function<Result<std::string>(const std::string&)> read{};
+    // A file for the provider's answer, which counts while the provider is away; empty: none is kept.
+    std::string kept{};
   };
   // Errors: kBadInput  the CA's file cannot be read, a file of keys is none, or there is no libcurl to ask with.
   static Result<Provider> make(Options options);
@@ -45,12 +49,15 @@ class Provider {
   std::optional<Result<Holder>> check_known(const std::string& token,
                                             std::chrono::system_clock::time_point now,
                                             Clock::time_point at);
+  // Where the provider is away: its kept answer, if that is not too old, with KeySet::why_kept.
   Result<KeySet> ask() const;
   void answered(Result<KeySet> keys, const std::vector<std::string>& waiting, Clock::time_point at);
 
  private:
   explicit Provider(Options options) : options_(std::move(options)) {}
   Result<std::string> keys_address() const;
+  Result<KeySet> ask_now() const;
+  std::optional<KeySet> kept_keys() const;
 
   Options options_;
   std::optional<KeySet> keys_;

@@ -1,7 +1,10 @@
 #include "core/formats/oidc/provider.h"
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 
+#include "tests/core/data_folder.h"
 #include "tests/core/oidc/signer.h"
 
 namespace starling::oidc {
@@ -20,12 +23,14 @@ struct Web {
   std::map<std::string, std::string> pages;
   std::vector<std::string> asked;
   std::string away;  // not empty: nobody answers
+  std::string kept;  // Options::kept
 
   Provider provider(const std::string& jwks = {}) {
     Provider::Options options;
     options.rules.issuer = kRealm;
     options.rules.audience = "starling";
     options.rules.jwks = jwks;
+    options.kept = kept;
     options.read = [this](const std::string& place) -> Result<std::string> {
       asked.push_back(place);
       if (!away.empty()) return Error(Code::kUnavailable, away);
@@ -110,6 +115,49 @@ TEST_CASE("oidc: while the provider is away keys are good for an hour, and newco
   web.away = "Connection refused";
   CHECK(said_by(provider, token_of(key), 3600s) == "");
   CHECK(said_by(provider, token_of(key), 3605s) == line);
+}
+
+// Goal: a coordinator that begins again while the provider is away lets its workers in.
+TEST_CASE("oidc: keys of an earlier answer count for a day while the provider is away") {
+  const Signer key = Signer::ec("key", "P-256"), next = Signer::ec("next", "P-256");
+  const DataFolder folder;
+  Web web;
+  web.kept = folder.path() + "/keys.json";
+  web.has({key.jwk()});
+  {
+    auto before = web.provider();
+    CHECK(said_by(before, token_of(key), 0s) == "");
+  }
+  web.away = "Connection refused";
+  web.asked.clear();
+  auto provider = web.provider();
+  CHECK(said_by(provider, token_of(key), 0s) == "");
+  CHECK(said_by(provider, token_of(key), 59s) == "");
+  CHECK(web.asked.size() == 1);
+  CHECK(said_by(provider, token_of(key), 60s) == "");
+  CHECK(web.asked.size() == 2);
+  // Of a key that it has not, nobody can say whether the provider has it now.
+  const std::string line =
+      "later: identity: the keys of https://id.example/realms/x cannot be had: Connection "
+      "refused; " +
+      kDiscovery;
+  CHECK(said_by(provider, token_of(next), 70s) == line);
+  web.away.clear();
+  web.has({next.jwk()});
+  CHECK(said_by(provider, token_of(next), 76s) == "");
+  CHECK(said_by(provider, token_of(key), 82s).find("signed by key \"key\"") != std::string::npos);
+  // Another answer takes its place, and neither an old one nor what is none counts.
+  web.away = "Connection refused";
+  auto later = web.provider();
+  CHECK(said_by(later, token_of(next), 0s) == "");
+  CHECK(said_by(later, token_of(key), 1s) == line);
+  std::filesystem::last_write_time(
+      web.kept, std::filesystem::file_time_type::clock::now() - Provider::kKeptFor);
+  auto old = web.provider();
+  CHECK(said_by(old, token_of(next), 0s) == line);
+  std::ofstream(web.kept) << "{}";
+  auto none = web.provider();
+  CHECK(said_by(none, token_of(next), 0s) == line);
 }
 
 TEST_CASE(
