@@ -49,7 +49,7 @@ Floats some_logits(Type type, const Table& table, float scale) {
 TEST_CASE("cross entropy: the reference's losses and gradients for any number of classes") {
   const Table tables[] = {{3, 1, 1},       {3, 1, 8},         {5, 2, 2},         {4, 7, 8},
                           {4, 8, 16},      {6, 31, 40},       {3, 257, 257},     {2, 4096, 4096},
-                          {2, 4097, 4104}, {2, 16384, 16384}, {3, 16411, 16411}, {4, 50257, 50304}};
+                          {2, 4097, 4104}, {1, 16384, 16384}, {1, 16411, 16411}, {1, 50257, 50304}};
   const auto scale = 0.125f;
   for (const Table& table : tables) {
     for (const Type type : kTypes) {

@@ -107,7 +107,7 @@ void check_gradient(Rows shape) {
   }
 }
 bool is_large(Rows shape) {
-  return std::size_t{shape.rows} * shape.width > 60000;
+  return std::size_t{shape.rows} * shape.width > 30000;
 }
 
 // Goal: gradients of inputs and parameters are the reference's. Method and tolerance as above.

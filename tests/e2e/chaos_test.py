@@ -395,11 +395,10 @@ back_s = 0.2
         require(ended.returncode == 2 and text in ended.stderr, ended.stderr)
 
 
-main(every_promise_holds_under_random_faults, the_loss_of_the_last_copies_is_a_clear_end, links_that_are_cut_damaged_and_slow_change_no_bit,
-     a_coordinator_without_space_ends_and_comes_back,
-     a_run_that_is_there_already_is_disturbed_within_limits, bad_input_is_one_line,
-     what_cannot_be_tested_is_one_line, nothing_is_left_when_chaos_is_killed,
+main(every_promise_holds_under_random_faults, the_loss_of_the_last_copies_is_a_clear_end,
+     a_coordinator_without_space_ends_and_comes_back, a_run_that_is_there_already_is_disturbed_within_limits,
+     bad_input_is_one_line, what_cannot_be_tested_is_one_line, nothing_is_left_when_chaos_is_killed,
      a_run_that_is_not_there_cannot_be_disturbed, workers_of_any_command_are_disturbed,
-     long=(a_plan_repeats_its_faults_and_takes_a_reference,
-           two_that_are_apart_behind_a_proxy_change_no_bit,
-           a_checkpoint_without_space_is_given_up_and_training_goes_on))
+     long=(a_plan_repeats_its_faults_and_takes_a_reference, two_that_are_apart_behind_a_proxy_change_no_bit,
+           a_checkpoint_without_space_is_given_up_and_training_goes_on,
+           links_that_are_cut_damaged_and_slow_change_no_bit))

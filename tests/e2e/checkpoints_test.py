@@ -439,16 +439,12 @@ def chaos_tells_a_loss_of_all_copies_from_one_that_leaves_some(place):
 if __name__ == "__main__":
     main(a_job_goes_on_from_its_newest_checkpoint_at_another_world_size,
          a_run_that_is_done_goes_on_with_more_steps_in_its_folder,
-         what_the_events_of_a_run_say_to_be_in_doubt_is_so_in_the_next_one,
-         one_is_written_when_the_newest_is_too_old,
+         what_the_events_of_a_run_say_to_be_in_doubt_is_so_in_the_next_one, one_is_written_when_the_newest_is_too_old,
          a_checkpoint_of_every_step_outlives_a_kill, an_undisturbed_run_writes_checkpoints_and_changes_no_bit,
-         all_workers_killed_at_once_go_on_from_the_newest,
-         of_a_damaged_checkpoint_the_one_before_it_is_used,
-         a_checkpoint_of_another_job_is_refused,
-         a_folder_belongs_to_one_job, a_folder_belongs_to_the_newest_run_of_its_job,
-         a_checkpoint_that_others_remove_is_a_warning,
-         a_coordinator_of_three_is_killed_and_checkpoints_go_on,
-         long=(both_holders_of_a_segment_killed_is_a_restart,
-               a_newer_run_without_a_checkpoint_gives_the_folder_back,
+         all_workers_killed_at_once_go_on_from_the_newest, of_a_damaged_checkpoint_the_one_before_it_is_used,
+         a_checkpoint_of_another_job_is_refused, a_folder_belongs_to_one_job,
+         a_folder_belongs_to_the_newest_run_of_its_job, a_checkpoint_that_others_remove_is_a_warning,
+         long=(both_holders_of_a_segment_killed_is_a_restart, a_newer_run_without_a_checkpoint_gives_the_folder_back,
                a_folder_that_cannot_be_written_any_more_costs_a_warning,
-               chaos_tells_a_loss_of_all_copies_from_one_that_leaves_some))
+               chaos_tells_a_loss_of_all_copies_from_one_that_leaves_some,
+               a_coordinator_of_three_is_killed_and_checkpoints_go_on))

@@ -131,7 +131,6 @@ def a_job_file_edited_in_mid_run_is_refused(place):
         cluster.end()
 
 
-main(all_that_are_told_to_end_at_once_leave_a_checkpoint, a_coordinator_begins_again_with_its_command_line,
-     without_a_flag_a_follower_has_it_all,
-     a_state_folder_belongs_to_one_job,
-     a_job_file_edited_in_mid_run_is_refused)
+main(all_that_are_told_to_end_at_once_leave_a_checkpoint, without_a_flag_a_follower_has_it_all,
+     a_state_folder_belongs_to_one_job, a_job_file_edited_in_mid_run_is_refused,
+     long=(a_coordinator_begins_again_with_its_command_line,))

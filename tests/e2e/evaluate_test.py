@@ -113,10 +113,7 @@ def other_held_out_data_are_refused_or_told(place):
     require("500 batches of 2 samples must be held out, there are" in run.text(), run.text())
 
 
-main(any_number_of_workers_evaluates_to_the_same_bits,
-     the_training_is_what_it_is_without,
-     kills_change_no_evaluation,
-     a_kill_a_leave_and_a_join_while_every_step_evaluates_change_nothing,
-     whoever_is_lost_while_it_evaluates_the_end_is_replaced,
-     a_run_that_goes_on_evaluates_the_same,
-     other_held_out_data_are_refused_or_told)
+main(any_number_of_workers_evaluates_to_the_same_bits, the_training_is_what_it_is_without, kills_change_no_evaluation,
+     a_kill_a_leave_and_a_join_while_every_step_evaluates_change_nothing, a_run_that_goes_on_evaluates_the_same,
+     other_held_out_data_are_refused_or_told,
+     long=(whoever_is_lost_while_it_evaluates_the_end_is_replaced,))

@@ -274,7 +274,9 @@ def what_does_not_fit_together_is_refused_at_once(place):
 
 
 main(workers_without_a_key_train_as_others_do, each_bad_token_is_refused_in_one_line_on_both_sides,
-     a_token_is_good_until_it_expires_and_its_worker_longer, claims_that_the_job_lists_decide,
-     a_killed_coordinator_lets_its_workers_in_again, each_of_three_coordinators_gives_a_worker_the_same_name, a_provider_that_is_away_is_told_and_waited_for, tokens_of_unknown_keys_hold_up_no_others,
+     claims_that_the_job_lists_decide, a_killed_coordinator_lets_its_workers_in_again,
+     a_provider_that_is_away_is_told_and_waited_for, tokens_of_unknown_keys_hold_up_no_others,
      a_guard_tells_the_death_of_a_worker_with_a_token, providers_keys_change_and_their_certificate_is_checked,
-     what_does_not_fit_together_is_refused_at_once)
+     what_does_not_fit_together_is_refused_at_once,
+     long=(each_of_three_coordinators_gives_a_worker_the_same_name,
+           a_token_is_good_until_it_expires_and_its_worker_longer))

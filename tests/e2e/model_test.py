@@ -209,6 +209,5 @@ def what_is_saved_is_whole_and_a_flipped_bit_is_found(place):
 
 
 main(who_comes_after_the_end_saves_nothing, a_model_of_another_run_is_never_taken_for_this_ones,
-     who_was_left_out_and_wakes_up_after_the_end_saves_nothing,
-     a_leave_near_the_end_saves_the_trained_model_or_none,
-     what_is_saved_is_whole_and_a_flipped_bit_is_found)
+     a_leave_near_the_end_saves_the_trained_model_or_none, what_is_saved_is_whole_and_a_flipped_bit_is_found,
+     long=(who_was_left_out_and_wakes_up_after_the_end_saves_nothing,))

@@ -164,5 +164,6 @@ def who_may_take_part_is_said(place):
             require(asked.returncode == 2 and words in asked.stderr and asked.stderr.count("\n") == 1, asked.stderr)
 
 
-main(all_three_are_replaced_while_workers_are_killed_and_the_leader_dies, a_group_of_later_members_begins_again, one_is_taken_out_by_hand_and_ends,
-     a_place_is_given_out_once, who_may_take_part_is_said)
+main(all_three_are_replaced_while_workers_are_killed_and_the_leader_dies, a_place_is_given_out_once,
+     who_may_take_part_is_said,
+     long=(a_group_of_later_members_begins_again, one_is_taken_out_by_hand_and_ends))

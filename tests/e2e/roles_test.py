@@ -143,5 +143,6 @@ def roles_that_leave_nobody_are_refused(place):
     require(wrong.returncode == 2 and "--role" in wrong.stderr, wrong.stderr)
 
 
-main(all_who_compute_are_lost_at_once, roles_of_any_kind_come_and_go, others_come_and_go_while_the_last_that_computes_leaves,
-     the_last_that_computes_is_not_drained, roles_that_leave_nobody_are_refused)
+main(all_who_compute_are_lost_at_once, roles_of_any_kind_come_and_go, the_last_that_computes_is_not_drained,
+     roles_that_leave_nobody_are_refused,
+     long=(others_come_and_go_while_the_last_that_computes_leaves,))

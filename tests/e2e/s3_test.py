@@ -320,7 +320,8 @@ def a_store_that_is_away_does_not_make_a_run_go_on_from_an_older_checkpoint(plac
         require(not run.events("restart") and not run.events("warning"), run.text())
 
 
-main(the_trained_model_is_put_there_by_those_who_are_told_to, everything_is_lost_but_the_store_and_the_job_goes_on, a_store_that_does_wrong_costs_warnings_and_no_step,
-     what_keeps_a_run_from_beginning_is_one_line, a_worker_without_a_key_is_told_and_the_others_have_checkpoints, what_is_secret_is_in_no_line, a_large_shard_is_put_in_parts_and_a_damaged_one_is_not_believed,
-     long=(a_store_that_is_away_does_not_make_a_run_go_on_from_an_older_checkpoint,
-           a_key_that_ends_is_asked_for_again))
+main(the_trained_model_is_put_there_by_those_who_are_told_to, everything_is_lost_but_the_store_and_the_job_goes_on,
+     a_store_that_does_wrong_costs_warnings_and_no_step, what_keeps_a_run_from_beginning_is_one_line,
+     a_worker_without_a_key_is_told_and_the_others_have_checkpoints, what_is_secret_is_in_no_line,
+     long=(a_store_that_is_away_does_not_make_a_run_go_on_from_an_older_checkpoint, a_key_that_ends_is_asked_for_again,
+           a_large_shard_is_put_in_parts_and_a_damaged_one_is_not_believed))

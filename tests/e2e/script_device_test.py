@@ -300,6 +300,6 @@ main(on_the_emulated_device_the_digest_is_that_of_the_host_and_nothing_is_copied
      a_job_goes_on_from_its_checkpoints_where_workers_have_a_gpu_and_where_they_have_none,
      nothing_is_copied_on_a_gpu_but_where_its_memory_cannot_be_exported,
      memory_is_filled_on_a_gpu_until_a_pass_has_come_to_no_nan, a_net_of_bfloat16_has_parameters_in_float32_behind_it,
-     each_piece_that_the_driver_refuses_is_copied, who_dies_within_a_pass_costs_no_bit,
-     a_process_that_finds_no_memory_on_its_gpu_has_another_one_take_its_place,
-     what_a_loss_writes_on_a_gpu_is_refused_in_every_pass)
+     who_dies_within_a_pass_costs_no_bit, a_process_that_finds_no_memory_on_its_gpu_has_another_one_take_its_place,
+     what_a_loss_writes_on_a_gpu_is_refused_in_every_pass,
+     long=(each_piece_that_the_driver_refuses_is_copied,))

@@ -215,5 +215,6 @@ def any_number_of_workers_and_threads_has_the_same_bits(place):
 
 
 main(any_group_has_the_same_bits, a_run_goes_on_from_a_checkpoint_with_the_samples_that_follow,
-     a_bucket_is_read_by_each_worker_as_far_as_its_share_goes, a_store_that_does_wrong_changes_no_bit, a_store_that_is_away_is_waited_for,
-     damage_is_one_line, what_cannot_be_is_said, long=(any_number_of_workers_and_threads_has_the_same_bits,))
+     a_bucket_is_read_by_each_worker_as_far_as_its_share_goes, a_store_that_does_wrong_changes_no_bit,
+     damage_is_one_line, what_cannot_be_is_said,
+     long=(any_number_of_workers_and_threads_has_the_same_bits, a_store_that_is_away_is_waited_for))

@@ -201,7 +201,6 @@ def loads(path):
 
 
 main(a_kill_a_join_and_a_leave_on_device_steps_give_the_bits_of_tcp, halves_go_from_device_to_device,
-     whatever_the_library_does_the_bits_stay, only_the_killed_end_whatever_hangs_at_the_survivors,
-     what_makes_a_transport_wrong_is_refused, the_choice_of_a_run_is_obeyed,
-     a_member_without_the_library_keeps_the_group_on_tcp,
-     nccl_itself_says_that_there_is_no_gpu_and_training_goes_on)
+     whatever_the_library_does_the_bits_stay, what_makes_a_transport_wrong_is_refused, the_choice_of_a_run_is_obeyed,
+     a_member_without_the_library_keeps_the_group_on_tcp, nccl_itself_says_that_there_is_no_gpu_and_training_goes_on,
+     long=(only_the_killed_end_whatever_hangs_at_the_survivors,))
