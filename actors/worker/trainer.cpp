@@ -263,9 +263,10 @@ class Trainer : public caf::event_based_actor {
             if (version == order.version) std::erase(todo_, m);
           // An order of second contributions alone belongs to a step whose share is done.
           if (order.micro_batches.empty() && !order.again.empty()) return deal();
-          // The same places of the next step are likely to be ours too.
           this->send(options_.loader, LoadAhead{order.version, {todo_.begin(), todo_.end()}});
-          this->send(options_.loader, LoadAhead{order.version + 1, order.micro_batches});
+          // The same places of the next step are likely to be ours too.
+          if (order.version + 1 < options_.setup->job.steps)
+            this->send(options_.loader, LoadAhead{order.version + 1, order.micro_batches});
           deal();
         },
         [this](const MicroBatchComputed&) {

@@ -77,7 +77,7 @@ def a_page_shows_a_run_while_it_goes_on_and_afterwards(place):
     require(at, line)
     code, page = fetched(at[1] + "/")
     require(code == 200 and '<meta http-equiv="refresh" content="2">' in page and page.count("<svg") == 2 and "<script" not in page, page[:500])
-    require("training, step" in page and "worker-0, life" in page and ">loss<" in page and ">gradient norm<" in page, page[:2000])
+    require("training, step" in page and "worker-0, life" in page and ">loss<" in page and ">norm<" in page, page[:2000])
     kill_join_and_leave(run, 60)
     wait_until(lambda: fetched(at[1] + "/")[1].count("<td>forced</td>") >= 1, "the forced epoch is on the page")
     run.end()

@@ -76,7 +76,7 @@ std::string other_charts(const judge::Story& story) {
                         evaluation.loss.value_or(kNone)});
   }
   draw(chart, "held out", held_out, "");
-  draw(chart, "gradient norm", norm, "");
+  draw(chart, "norm", norm, "");
   draw(chart, "a step", ms, " ms");
   chart.time_labels();
   return chart.svg();
