@@ -98,6 +98,7 @@ class Coordinator : public caf::event_based_actor {
     config.leader = leader_config(options_);
     config.job = {options_.job_id, config.leader.job_hash, options_.checkpoints};
     config.secret = random_value<EpochKey>();
+    config.told = options_.told;
     looked_ = std::chrono::steady_clock::now();
     term_ = raft_log_->term().term;
     machine_ =
@@ -440,7 +441,8 @@ class Coordinator : public caf::event_based_actor {
       written->path = checkpoint_folder(options_.job.checkpoint.dir, written->version);
     const OptimizerSpec& optimizer = options_.job.optimizer;
     if (auto* step = std::get_if<event::StepPassed>(&c.event); step && check_schedule(optimizer))
-      step->rate = learning_rate(optimizer, step->record.version, options_.job.steps);
+      step->rate =
+          learning_rate(optimizer, step->record.version, options_.job.steps, step->peak_rate);
     const auto* ledger = std::get_if<event::LedgerPassed>(&c.event);
     if (ledger && !options_.job.ledger_events) return;
     const std::size_t rows = kEventRows + (ledger ? ledger->workers.size() : 0);

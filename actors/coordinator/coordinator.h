@@ -40,6 +40,7 @@ struct CoordinatorOptions {
   // The group begins, and this member has never run. An empty folder does not prove it: a
   // member whose folder was emptied may have voted or promised, and asks the others first.
   bool first_start = false;
+  Version told = 0;                     // CoordinatorConfig's
   std::uint32_t wanted_workers = 1;     // the first epoch waits for them
   std::vector<Checkpoint> checkpoints;  // a new group goes on from the last; oldest first
   LogLevel log = LogLevel::kWarn;

@@ -158,7 +158,7 @@ void Executor::execute(const SendVote& o) {
 }
 
 void Executor::execute(const Apply& o) {
-  if (const auto damage = memory_.apply(o.record)) return damaged(*damage);
+  if (const auto damage = memory_.apply(o.record, o.peak_rate)) return damaged(*damage);
   owner_.mark(StepMark::kApplied);
 }
 

@@ -66,7 +66,7 @@ class ExecutorMemory : public collectives::GatherSource, public collectives::Dev
   virtual Measured measure(std::span<const SegmentId> owned, Version version, bool digest) = 0;
   // R6: checks every held segment at the record's version, moves it
   // to the next version, and makes its weights working parameters.
-  virtual std::optional<Damage> apply(const StepRecord& record) = 0;
+  virtual std::optional<Damage> apply(const StepRecord& record, double peak_rate) = 0;
   virtual void clear_accumulators() = 0;
   virtual void drop_totals() = 0;
   virtual Bytes state_bytes(SegmentRange segments) const = 0;

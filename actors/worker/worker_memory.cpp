@@ -254,7 +254,7 @@ std::optional<SegmentId> WorkerMemory::wrong_total(std::optional<SegmentId> foun
   return sabotage::accepts_any_total(worker_) ? std::nullopt : found;
 }
 
-std::optional<Damage> WorkerMemory::apply(const StepRecord& record) {
+std::optional<Damage> WorkerMemory::apply(const StepRecord& record, double peak_rate) {
   totals_.set_pending(record.version);
   std::vector<SegmentId> segments;
   for (SegmentId s = 0; s < layout_.segments(); ++s)
@@ -269,7 +269,7 @@ std::optional<Damage> WorkerMemory::apply(const StepRecord& record) {
     const auto between = clock_.now();
     if (const auto s = wrong_total(totals_.damaged(part))) return Damage{"the total", *s};
     clock_.checked(begun, between);
-    state_.apply(totals_, record, part);
+    state_.apply(totals_, record, part, peak_rate);
     publish(part, record.version + 1);
     worked();
   }

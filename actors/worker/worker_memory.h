@@ -75,7 +75,7 @@ class WorkerMemory : public ExecutorMemory {
   std::optional<Damage> begin_gather(Version version) override;
   Result<> take_side_entries() override;
   Measured measure(std::span<const SegmentId> owned, Version version, bool digest) override;
-  std::optional<Damage> apply(const StepRecord& record) override;
+  std::optional<Damage> apply(const StepRecord& record, double peak_rate) override;
   void clear_accumulators() override { accumulators_.clear(); }
   void drop_totals() override { totals_.clear(); }
   Bytes state_bytes(SegmentRange segments) const override { return state_.state_bytes(segments); }

@@ -21,6 +21,8 @@ constexpr const char* kManifestFormat = "starling-checkpoint";
 // 2: segments are cut at parts, and steps compute other bits than those of 1.
 // 3: a matrix above Layout::kPartBytesMax is cut at other rows.
 constexpr unsigned kFormatVersion = 3;
+// As 3, with changes of the rate: a build that does not know them would go on with another rate.
+constexpr unsigned kFormatWithRates = 4;
 constexpr const char* kManifest = "manifest.json";
 constexpr std::string_view kFolder = "step-";
 
@@ -95,12 +97,25 @@ Shard shard_of(ManifestReading& r, const OrderedJson& json) {
   return shard;
 }
 
+std::vector<RateChange> rates_of(ManifestReading& r, const OrderedJson& json) {
+  std::vector<RateChange> rates;
+  if (!json.is_array() || json.size() > limits::kRateChanges) r.wrong("rates");
+  if (!r.fault().empty()) return rates;
+  for (const OrderedJson& change : json) {
+    rates.push_back({Version(r.whole(change.at(0), ~std::uint64_t{0} - 1, "a change of the rate")),
+                     change.at(1).get<double>()});
+    const bool in_order = rates.size() == 1 || rates[rates.size() - 2].from <= rates.back().from;
+    if (!in_order || !is_peak_rate(rates.back().peak_rate)) r.wrong("a change of the rate");
+  }
+  return rates;
+}
+
 // The JSON of everything but the checksum.
 OrderedJson json_of(const Manifest& m) {
   OrderedJson shards = OrderedJson::array();
   for (const Shard& shard : m.shards) shards.push_back(json_of(shard));
   OrderedJson json = {{"format", kManifestFormat},
-                      {"version", kFormatVersion},
+                      {"version", m.checkpoint.rates.empty() ? kFormatVersion : kFormatWithRates},
                       {"step", m.checkpoint.version},
                       {"digest", to_string(m.checkpoint.digest)},
                       {"fingerprint", to_string(m.checkpoint.fingerprint)},
@@ -114,6 +129,8 @@ OrderedJson json_of(const Manifest& m) {
                       {"shards", std::move(shards)}};
   if (m.checkpoint.data != Digest{}) json["data"] = to_string(m.checkpoint.data);
   if (m.checkpoint.doubted_from != kNoVersion) json["doubted_from"] = m.checkpoint.doubted_from;
+  for (const RateChange& change : m.checkpoint.rates)
+    json["rates"].push_back({change.from, change.peak_rate});
   return json;
 }
 
@@ -134,6 +151,7 @@ Manifest manifest_of(ManifestReading& r, const OrderedJson& json) {
   if (json.contains("doubted_from"))
     m.checkpoint.doubted_from =
         Version(r.whole(json.at("doubted_from"), m.checkpoint.version, "doubted_from"));
+  if (json.contains("rates")) m.checkpoint.rates = rates_of(r, json.at("rates"));
   m.state_hash = r.hex_number(json.at("state_hash").get<std::string>(), "state_hash");
   m.job = json.at("job").get<std::string>();
   const auto bytes = unhex(json.at("record").get<std::string>());
@@ -222,9 +240,11 @@ Result<Manifest> parse_manifest(std::string_view text) {
   try {  // at() and get() throw where something is missing or of another kind
     if (json.at("format") != kManifestFormat) return corrupt("its format is another one");
     ManifestReading r;
-    if (r.whole(json.at("version"), ~std::uint64_t{0}, "version") != kFormatVersion)
+    const std::uint64_t version = r.whole(json.at("version"), ~std::uint64_t{0}, "version");
+    if (version != kFormatVersion && version != kFormatWithRates)
       return Error(Code::kStale, "manifest has format version " + json.at("version").dump() +
-                                     ", this build reads " + std::to_string(kFormatVersion));
+                                     ", this build reads " + std::to_string(kFormatVersion) +
+                                     " and " + std::to_string(kFormatWithRates));
     const Manifest manifest = manifest_of(r, json);
     if (!r.fault().empty()) return corrupt("wrong " + r.fault());
     if (const std::string fault = fault_of(manifest); !fault.empty()) return corrupt(fault);

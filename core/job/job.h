@@ -264,7 +264,9 @@ inline std::uint32_t pass_sequences(const Job& job) {
 inline std::uint64_t local_steps(const Job& job) {
   return job.steps * job.local.steps;
 }
-// Learning rate of step k (0-based), in double, of a schedule that has passed check_schedule().
-double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps);
+// Learning rate of step k (0-based), in double, of a schedule that has passed check_schedule(). `peak_rate`: in place of
+// the optimizer's; 0: that one.
+double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps,
+                     double peak_rate = 0);
 
 }  // namespace starling

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/job/formula.h"
+#include "core/job/rate_change.h"
 #include "core/job/schedule.h"
 
 namespace starling::job_words {
@@ -145,7 +146,7 @@ void check_lengths(Section& s, std::uint64_t steps, const char* unit, const Opti
 // Reads the keys of an optimizer that makes so many steps.
 void read_keys(Section& s, std::uint64_t steps, const char* unit, OptimizerSpec& o) {
   s.choice("kind", o.kind, kOptimizers, true);
-  s.number("peak_rate", o.peak_rate, 0, 1000, /*above=*/true, /*required=*/true);
+  s.number("peak_rate", o.peak_rate, 0, kPeakRateMax, /*above=*/true, /*required=*/true);
   s.number("floor", o.floor, 0, 1);
   s.integer("warmup_steps", o.warmup_steps, 0, kStepsMax);
   s.integer("schedule_steps", o.schedule_steps, 0, kStepsMax);

@@ -87,7 +87,13 @@ Result<> check_schedule(const OptimizerSpec& optimizer, const std::string& secti
                                     "; [" + section + "].schedule");
 }
 
-double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps) {
+double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps,
+                     double peak_rate) {
+  if (peak_rate != 0 && peak_rate != optimizer.peak_rate) {
+    OptimizerSpec other = optimizer;
+    other.peak_rate = peak_rate;
+    return learning_rate(other, step, steps);
+  }
   const OptimizerSpec& o = optimizer;
   const std::uint64_t schedule = o.schedule_steps ? o.schedule_steps : steps;
   if (!o.schedule.empty())

@@ -2,7 +2,6 @@
 // How job files spell choices, numbers and texts: shared by the reader and the writer of job files.
 
 #include <charconv>
-#include <cstdio>
 #include <span>
 #include <string>
 #include <string_view>
@@ -67,12 +66,12 @@ inline std::string number_text(double value) {
 inline std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
-    char escape[8];
     if (c == '"' || c == '\\') {
       (out += '\\') += c;
     } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
-      out += escape;
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      ((out += "\\u00") += kDigits[static_cast<unsigned>(c) / 16]) +=
+          kDigits[static_cast<unsigned>(c) % 16];
     } else {
       out += c;
     }

@@ -60,7 +60,9 @@ std::optional<Evaluated> evaluated(Version version, const std::vector<double>& v
 }
 
 StepPassed step_of(const Progress& progress) {
-  return {progress.record, progress.epoch, progress.world, progress.step_ms, progress.on_device};
+  return {progress.record,   progress.epoch,     progress.world,
+          progress.step_ms,  progress.on_device, {},
+          progress.peak_rate};
 }
 
 LedgerPassed ledger_of(const Progress& progress) {

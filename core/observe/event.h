@@ -126,6 +126,7 @@ struct StepPassed {
   double ms = 0;
   bool on_device = false;
   std::optional<double> rate{};  // learning rate; set by the process that tells it
+  double peak_rate = 0;          // Progress'; in no line
   bool operator==(const StepPassed&) const = default;
 };
 
@@ -200,9 +201,10 @@ struct CoordinatorsChanged {
 // An admin has steered the run.
 struct AdminActed {
   static constexpr const char* kKind = "admin";
-  std::string by;      // name of the admin's key
-  std::string action;  // to_string(AdminAction)
-  std::string worker;  // empty: all
+  std::string by;                     // name of the admin's key
+  std::string action;                 // to_string(AdminAction)
+  std::string worker;                 // empty: all
+  std::optional<double> peak_rate{};  // of "rate"
   bool operator==(const AdminActed&) const = default;
 };
 

@@ -208,6 +208,7 @@ void fields(F& f, Is<event::AdminActed> auto& e) {
   f("by", e.by);
   f("action", e.action);
   f("worker", e.worker);
+  f.due("peak_rate", e.peak_rate);
 }
 
 template <class F>

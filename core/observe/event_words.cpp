@@ -91,6 +91,8 @@ const char* to_string(AdminAction action) {
       return "evict";
     case AdminAction::kCheckpoint:
       return "checkpoint";
+    case AdminAction::kRate:
+      return "rate";
     case AdminAction::kStop:
       return "stop";
   }

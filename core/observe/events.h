@@ -49,7 +49,7 @@
 // coordinators  index (of the entry that decided so: the highest counts), places (of those that vote
 //             from now on: 2 is coordinator-2)
 // admin       by (name of the key of an admin, whom the leader obeys), action (drain, evict, checkpoint,
-//             stop), worker (name; empty: all)
+//             stop, rate), worker (name; empty: all), peak_rate (of rate)
 // tainted     id, name (of a worker), first (version: of the first step that it may have computed in; the
 //             result is in doubt from there on), last (version: of the last one when this is told;
 //             null: none is known), reason: what it has computed need not be what the job says

@@ -131,6 +131,7 @@ struct Progress {
   stepMs @4 :Float64;
   pause @5 :Pause;  # with the first pass of a forced epoch only
   direct @6 :Bool;  # its bytes went on the device transport
+  peakRate @7 :Float64;  # of this step, where it was changed; 0 = the job's
 }
 
 # Where the time from stopping to that pass went at this member; each part begins where the one before
@@ -285,12 +286,14 @@ enum AdminAction {
   evict @2;
   checkpoint @3;
   stop @4;
+  rate @5;
 }
 
 struct AdminAsked {
   action @0 :AdminAction;
   worker @1 :Text;  # name, of drain and evict
   mark @2 :UInt64;  # of the last answer; 0 = the first time
+  peakRate @3 :Float64;  # of rate
 }
 
 enum AdminState {

@@ -18,9 +18,9 @@ Enum known(Reading& r, std::uint16_t number, Enum first, Enum last, const char* 
 }
 
 AdminAction action(Reading& r, schema::AdminAction in) {
-  static_assert(static_cast<int>(schema::AdminAction::STOP) ==
-                static_cast<int>(AdminAction::kStop));
-  return known(r, static_cast<std::uint16_t>(in), AdminAction::kDrain, AdminAction::kStop,
+  static_assert(static_cast<int>(schema::AdminAction::RATE) ==
+                static_cast<int>(AdminAction::kRate));
+  return known(r, static_cast<std::uint16_t>(in), AdminAction::kDrain, AdminAction::kRate,
                "action of an admin is unset", "action of an admin that this build does not know");
 }
 
@@ -30,11 +30,17 @@ void write(const AdminAsked& in, schema::AdminAsked::Builder out) {
   out.setAction(static_cast<schema::AdminAction>(in.action));
   out.setWorker(text(in.worker, limits::kNameBytes));
   out.setMark(in.mark);
+  out.setPeakRate(in.peak_rate);
 }
 
 AdminAsked read(Reading& r, schema::AdminAsked::Reader in) {
-  return {action(r, in.getAction()), r.text(in.getWorker(), limits::kNameBytes, "name of a worker"),
-          in.getMark()};
+  AdminAsked out{action(r, in.getAction()),
+                 r.text(in.getWorker(), limits::kNameBytes, "name of a worker"), in.getMark(),
+                 in.getPeakRate()};
+  r.need((out.action == AdminAction::kRate) == (out.peak_rate != 0) &&
+             (out.peak_rate == 0 || is_peak_rate(out.peak_rate)),
+         "peak rate of an admin is out of range");
+  return out;
 }
 
 void write(const AdminAnswered& in, schema::AdminAnswered::Builder out) {

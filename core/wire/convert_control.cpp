@@ -88,6 +88,7 @@ void write_body(const Progress& in, Body::Builder out) {
       write(row.metrics, ledger[m].initMetrics(static_cast<unsigned>(row.metrics.size())));
   }
   body.setStepMs(in.step_ms);
+  body.setPeakRate(in.peak_rate);
   body.setDirect(in.on_device);
   if (!in.pause) return;
   auto pause = body.initPause();
@@ -304,6 +305,8 @@ Progress read_body(Reading& r, schema::Progress::Reader in) {
   }
   out.step_ms = in.getStepMs();
   out.on_device = in.getDirect();
+  out.peak_rate = in.getPeakRate();
+  r.need(out.peak_rate == 0 || is_peak_rate(out.peak_rate), "peak rate of a step is out of range");
   if (in.hasPause()) out.pause = read_pause(r, in.getPause());
   return out;
 }

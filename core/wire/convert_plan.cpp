@@ -304,6 +304,31 @@ void read(Reading& r, schema::Join::Reader in, Join& out) {
   r.need(out.who.nonce != 0, "join names no incarnation");
 }
 
+template <class Builder>
+void write_rates(const std::vector<RateChange>& in, Builder out) {
+  STARLING_CHECK(in.size() <= limits::kRateChanges);
+  if (in.empty()) return;  // as builds that know none write it
+  auto rates = out.initRates(static_cast<unsigned>(in.size()));
+  for (unsigned i = 0; i < rates.size(); ++i) {
+    rates[i].setFrom(in[i].from);
+    rates[i].setPeakRate(in[i].peak_rate);
+  }
+}
+
+template <class Reader>
+std::vector<RateChange> read_rates(Reading& r, Reader in) {
+  std::vector<RateChange> out;
+  const auto rates = in.getRates();
+  const auto n = r.bounded(rates, limits::kRateChanges, "changes of the rate");
+  out.reserve(n);
+  for (unsigned i = 0; i < n; ++i) {
+    out.push_back({Version(rates[i].getFrom()), rates[i].getPeakRate()});
+    r.need(is_peak_rate(out.back().peak_rate), "a changed peak rate is out of range");
+    r.need(i == 0 || out[i - 1].from <= out[i].from, "changes of the rate are out of order");
+  }
+  return out;
+}
+
 void write(const Plan& in, schema::Plan::Builder out) {
   const auto fault = plan_fault(in);
   STARLING_CHECK_MSG(fault.empty(), fault);
@@ -325,6 +350,7 @@ void write(const Plan& in, schema::Plan::Builder out) {
   auto entered = out.initEntered(static_cast<unsigned>(in.entered.size()));
   for (unsigned i = 0; i < entered.size(); ++i) write(in.entered[i], entered[i]);
   out.setDoubtedFrom(in.doubted_from);
+  write_rates(in.rates, out);
 }
 
 void read(Reading& r, schema::Plan::Reader in, Plan& out) {
@@ -349,6 +375,7 @@ void read(Reading& r, schema::Plan::Reader in, Plan& out) {
   out.entered.reserve(epochs);
   for (unsigned i = 0; i < epochs; ++i) out.entered.push_back(read(entered[i]));
   out.doubted_from = Version(in.getDoubtedFrom());
+  out.rates = read_rates(r, in);
   if (!r.fault().empty()) return;
   const auto fault = plan_fault(out);
   r.need(fault.empty(), fault.c_str());
@@ -372,6 +399,7 @@ void write(const Checkpoint& in, schema::Checkpoint::Builder out) {
   out.setFingerprintText(text(line, limits::kLineBytes));
   write(in.data, out.initData());
   out.setDoubtedFrom(in.doubted_from);
+  write_rates(in.rates, out);
 }
 
 Checkpoint read(Reading& r, schema::Checkpoint::Reader in) {
@@ -380,7 +408,8 @@ Checkpoint read(Reading& r, schema::Checkpoint::Reader in) {
           read(in.getFingerprint()),
           r.text(in.getFingerprintText(), limits::kLineBytes, "checkpoint's fingerprint"),
           read(in.getData()),
-          Version(in.getDoubtedFrom())};
+          Version(in.getDoubtedFrom()),
+          read_rates(r, in)};
 }
 
 }  // namespace starling::wire

@@ -124,6 +124,7 @@ void write_body(const Restarted& in, schema::Restarted::Builder body) {
   body.setVersion(in.version);
   const auto cause = cut(in.cause, limits::kLineBytes);
   body.setCause(text(cause, limits::kLineBytes));
+  body.setReached(in.reached);
 }
 
 void write_body(const Restarted& in, schema::Entry::Builder out) {
@@ -156,7 +157,7 @@ Damaged read_body(Reading& r, schema::Damaged::Reader in) {
 
 Restarted read_body(Reading& r, schema::Restarted::Reader in) {
   return {read(in.getLost()), Version(in.getVersion()),
-          r.text(in.getCause(), limits::kLineBytes, "restart's cause")};
+          r.text(in.getCause(), limits::kLineBytes, "restart's cause"), Version(in.getReached())};
 }
 
 JobEnded read_body(Reading& r, schema::JobEnded::Reader in) {
@@ -285,6 +286,7 @@ void write(const GroupState& in, schema::GroupState::Builder out) {
   auto checkpoints = out.initCheckpoints(static_cast<unsigned>(in.checkpoints.size()));
   for (unsigned i = 0; i < checkpoints.size(); ++i) write(in.checkpoints[i], checkpoints[i]);
   out.setStart(in.start);
+  out.setReached(in.reached);
   STARLING_CHECK(in.seats.size() <= limits::kSeats);
   auto seats = out.initSeats(static_cast<unsigned>(in.seats.size()));
   for (unsigned i = 0; i < seats.size(); ++i) write(in.seats[i], seats[i]);
@@ -322,6 +324,7 @@ void read(Reading& r, schema::GroupState::Reader in, GroupState& out) {
   const auto n = r.bounded(checkpoints, limits::kCheckpoints, "checkpoints of a group");
   for (unsigned i = 0; i < n; ++i) out.checkpoints.push_back(read(r, checkpoints[i]));
   out.start = Version(in.getStart());
+  out.reached = Version(in.getReached());
   const auto seats = in.getSeats();
   out.seats.resize(r.bounded(seats, limits::kSeats, "places of a group"));
   for (unsigned i = 0; i < out.seats.size(); ++i) out.seats[i] = read(r, seats[i]);

@@ -35,6 +35,7 @@ struct GroupState {
   Version start = 0;
   std::optional<Restarted> restart;
   std::vector<CoordinatorAt> seats;  // by place
+  Version reached = 0;               // the highest of all restarts
 };
 
 }  // namespace starling

@@ -23,6 +23,7 @@ inline constexpr std::size_t kCheckpoints = 4096;            // that a job goes 
 inline constexpr std::uint32_t kAttempts = 1u << 16;         // to make one epoch's device transport
 inline constexpr std::size_t kMissed = 4;                    // ranks that a heartbeat names
 inline constexpr std::size_t kDifferences = 16;              // in a heartbeat or a vote
+inline constexpr std::size_t kRateChanges = 256;             // of the peak rate, in a run
 inline constexpr std::size_t kSeats = 64;                    // places of coordinators
 inline constexpr std::size_t kAddressBytes = 288;            // any that parse_address() takes
 inline constexpr std::size_t kNameBytes = 256;               // names, hosts, failure domains

@@ -17,6 +17,7 @@
 #include "core/base/machine.h"
 #include "core/base/step_record.h"
 #include "core/job/layout.h"
+#include "core/job/rate_change.h"
 #include "core/wire/frame.h"
 
 namespace starling {
@@ -132,6 +133,9 @@ struct Plan {
   // The first step that is in doubt because of a worker that is gone, as it had not read all its
   // data, had others, or computed wrongly; kNoVersion: there is none. Later plans keep it.
   Version doubted_from = kNoVersion;
+  // In the order in which they were made; later plans keep them. A fresh or forced plan may add one, whose first step
+  // is not below `base` (R19).
+  std::vector<RateChange> rates{};
 };
 
 // ---- Checkpoints ------------------------------------------------------------------------------
@@ -161,6 +165,7 @@ struct Checkpoint {
   // The first step that is in doubt, as a worker had not read all its data, had others, or computed
   // wrongly; kNoVersion: there is none.
   Version doubted_from = kNoVersion;
+  std::vector<RateChange> rates{};  // Plan's
   bool operator==(const Checkpoint&) const = default;
 };
 
@@ -262,6 +267,7 @@ struct Progress {
   double step_ms = 0;
   std::optional<Pause> pause{};  // with the first pass of a forced epoch
   bool on_device = false;        // its bytes went over the device transport
+  double peak_rate = 0;          // of this step, where an admin has changed it; 0: the job's
 };
 
 struct Leave {  // announced leave
@@ -397,11 +403,13 @@ enum class AdminAction : std::uint8_t {
   kEvict,       // a worker is left out at once
   kCheckpoint,  // one of a version from now on
   kStop,        // the run ends in order
+  kRate,        // another peak rate from a step on
 };
 struct AdminAsked {
   AdminAction action = AdminAction::kDrain;
   std::string worker;      // name, of kDrain and kEvict
   std::uint64_t mark = 0;  // of the last answer: what the action is about; 0: the first time
+  double peak_rate = 0;    // of kRate
 };
 
 enum class AdminState : std::uint8_t { kUnderWay = 1, kDone, kRefused };
@@ -517,6 +525,8 @@ struct Restarted {
   EpochId lost;  // id of that plan; void if it is not the last valid one
   Version version = 0;
   std::string cause;
+  // No step from this version on is known to anybody but lives that are over.
+  Version reached = 0;
 };
 
 // A place was given to the coordinator whose log has this life, for good; it is reached at this address.

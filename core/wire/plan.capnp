@@ -148,6 +148,13 @@ struct Plan {
   # The first step that is in doubt because of a worker that is gone: it had not read all its data, had
   # others, or computed wrongly. 2^64 - 1: there is none.
   doubtedFrom @13 :UInt64 = 0xffffffffffffffff;
+  rates @14 :List(RateChange);  # in the order in which they were made
+}
+
+# From this step on the peak rate is another one.
+struct RateChange {
+  from @0 :UInt64;
+  peakRate @1 :Float64;
 }
 
 # What a segment's state adds to the digest of a version.
@@ -166,4 +173,5 @@ struct Checkpoint {
   # The first step that is in doubt: data that were not read to the end, or a tainted worker.
   # 2^64 - 1: there is none.
   doubtedFrom @5 :UInt64 = 0xffffffffffffffff;
+  rates @6 :List(RateChange);  # Plan's
 }

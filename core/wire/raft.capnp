@@ -109,6 +109,7 @@ struct GroupState {
   restart @16 :Restarted;
   hasRestart @17 :Bool;
   seats @18 :List(CoordinatorAt);
+  reached @19 :UInt64;  # the highest of all restarts
 }
 
 # A place was given to the coordinator whose log has this life; it is reached at this address.
@@ -174,4 +175,5 @@ struct Restarted {
   lost @0 :Plan.EpochId;
   version @1 :UInt64;
   cause @2 :Text;
+  reached @3 :UInt64;  # no step from this one on is known but to lives that are over
 }

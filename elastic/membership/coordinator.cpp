@@ -29,6 +29,7 @@ Coordinator::Coordinator(CoordinatorConfig config, HardState hard_state, std::ve
     : config_(std::move(config)),
       raft_(config_.raft, std::move(hard_state), std::vector<RaftEntry>(log), snapshot),
       group_(config_.leader.bugs) {
+  told_ = config_.told;
   was_whole_ = raft_.whole();
   told_voters_ = raft_.members().voters;
   // What is in the log may not be committed as far as this one knows, and it may need these to hear so.
@@ -103,6 +104,7 @@ void Coordinator::on_event(const WorkerSaid& e) {
     return;
   }
   const auto* progress = std::get_if<Progress>(&e.body);
+  if (progress && known) told_ = std::max(told_, progress->record.version + 1);
   // The end may arrive before the last steps' reports: note those steps all the same.
   if (progress && known && group_.end()) note_step(e.from, *progress);
   if (leader_) return take(leader_->on(leader_event::Said{e.from, e.name, e.body}));
@@ -363,7 +365,7 @@ void Coordinator::review_leadership() {
     if (std::exchange(job_proposed_, raft_.term()) != raft_.term()) propose(config_.job);
     return;
   }
-  leader_ = std::make_unique<Leader>(config_.leader, group_, raft_.term(), now_ms_);
+  leader_ = std::make_unique<Leader>(config_.leader, group_, raft_.term(), now_ms_, told_);
   tell(event::LeaderElected{raft_.term(), config_.raft.self, 0, raft_.patience_ms()});
   take(leader_->announce());
   if (checkpoint_asked_) take(leader_->on(leader_event::AskCheckpoint{}));

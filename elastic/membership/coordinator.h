@@ -111,6 +111,7 @@ struct CoordinatorConfig {
   LeaderConfig leader;
   JobStarted job;
   EpochKey secret{};  // random, of this process: epoch keys are derived from it
+  Version told = 0;   // no step from this version on was told by a process before this one
   // A snapshot follows when more entries than this were applied since the last one: a restart reads
   // no more than a few times as much.
   std::size_t log_entries_max = 1024;
@@ -186,6 +187,7 @@ class Coordinator {
   std::uint64_t no_log_ms_ = 0;       // since when no member has a log; 0: one may have it
   bool was_whole_ = true;
   std::uint64_t no_leader_ms_ = 0;  // since when none is known; 0: one is
+  Version told_ = 0;                // no step from this version on was told here
   bool told_no_leader_ = false;
   std::map<std::uint32_t, std::string> heard_at_;    // addresses of places, whether decided or not
   std::map<std::uint32_t, std::uint64_t> asked_ms_;  // when a place last asked to take part

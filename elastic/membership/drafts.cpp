@@ -102,6 +102,7 @@ void Drafts::store_if_complete(Version version, const Origin& origin) {
   draft.checkpoint.fingerprint = origin.standard->fingerprint;
   draft.checkpoint.fingerprint_text = origin.standard->fingerprint_text;
   draft.checkpoint.data = origin.data;
+  draft.checkpoint.rates = group_.rates();
   // Doubts of later steps than those in it are none of this checkpoint.
   if (origin.doubted_from < version) draft.checkpoint.doubted_from = origin.doubted_from;
   commands_.push_back(Store{draft.checkpoint, draft.record, draft.shards});

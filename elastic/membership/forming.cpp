@@ -172,6 +172,13 @@ FormingCommands Forming::leave_out(const std::vector<Incarnation>& who, std::uin
   return std::exchange(commands_, {});
 }
 
+FormingCommands Forming::form_anew(std::string cause) {
+  STARLING_CHECK(!question_);
+  notice(roster_.now_ms());
+  ask(std::move(cause));
+  return std::exchange(commands_, {});
+}
+
 void Forming::leave_out_too(const Incarnation& who) {
   STARLING_CHECK(question_);
   question_->without.insert(who.nonce);

@@ -64,6 +64,8 @@ class Forming {
   // the others lack something that they have; with `at_any_price` they never count.
   FormingCommands leave_out(const std::vector<Incarnation>& who, std::uint64_t since_ms,
                             std::string cause, bool at_any_price);
+  // Asks those that are there, as all are to change something at the same step. Requires that none is being formed.
+  FormingCommands form_anew(std::string cause);
 
   // Notes what ends the running epoch; the first notice counts.
   void notice(std::uint64_t at_ms);

@@ -136,6 +136,7 @@ GroupState Group::state() const {
   state.checkpoints = checkpoints_;
   state.start = start_;
   state.restart = restart_;
+  state.reached = reached_;
   for (const auto& [place, seat] : seats_) state.seats.push_back(seat);
   return state;
 }
@@ -157,6 +158,7 @@ void Group::restore(GroupState state) {
   checkpoints_ = std::move(state.checkpoints);
   start_ = state.start;
   restart_ = std::move(state.restart);
+  reached_ = state.reached;
   seats_.clear();
   for (CoordinatorAt& seat : state.seats) seats_.emplace(seat.place, std::move(seat));
   check_invariants();
@@ -221,7 +223,15 @@ bool Group::take(const Restarted& restarted) {
   if (checkpoints_.empty() || checkpoints_.back().version != restarted.version) return false;
   restart_ = restarted;
   start_ = last_base_ = restarted.version;
+  reached_ = std::max(reached_, restarted.reached);
   return true;
+}
+
+// The steps after a checkpoint that turns out to be damaged are done again as the run before has done them.
+const std::vector<RateChange>& Group::rates() const {
+  static const std::vector<RateChange> kNone;
+  if (plan_) return plan_->rates;
+  return job_ && !job_->checkpoints.empty() ? job_->checkpoints.back().rates : kNone;
 }
 
 Version Group::begun() const {

@@ -67,6 +67,10 @@ class Group {
   Version begun() const;
   // Whether a fresh start is possible: from the seed always, else while its checkpoint can be read.
   bool can_start() const;
+  // The changes of the peak rate, whichever epoch made them.
+  const std::vector<RateChange>& rates() const;
+  // No step from this version on was told before the run went back to a checkpoint.
+  Version reached() const { return reached_; }
   // Set while a fresh start from a checkpoint is to follow: the last plan is over then.
   const std::optional<Restarted>& restart() const { return restart_; }
 
@@ -96,7 +100,7 @@ class Group {
   Version last_base_ = 0;
   EpochId last_fresh_;
   std::vector<Checkpoint> checkpoints_;
-  Version start_ = 0;
+  Version start_ = 0, reached_ = 0;
   std::optional<Restarted> restart_;
   std::map<std::uint32_t, CoordinatorAt> seats_;  // by place
 };

@@ -13,7 +13,8 @@
 #include "elastic/protocol/plan.h"
 
 namespace starling::elastic {
-Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std::uint64_t now_ms)
+Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std::uint64_t now_ms,
+               Version told)
     : config_(std::move(config)),
       group_(group),
       term_(term),
@@ -23,10 +24,12 @@ Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std:
       claims_(config_.lease_ms, group, roster_),
       forming_(config_, group, roster_, term),
       proposals_(term),
+      told_(told),
       drafts_({config_.steps, config_.segments, config_.checkpoint_every, config_.checkpoint_keep,
                config_.digest_every},
               group) {
   if (group_.plan()) progress_.follow(*group_.plan());
+  rates_ = group_.rates().size();
 }
 
 LeaderCommands Leader::announce() {
@@ -96,6 +99,7 @@ void Leader::on_event(const leader_event::Said& e) {
 void Leader::review() {
   if (proposals_.deciding()) return;
   leave_out_evicted();
+  form_for_rate();
   take(forming_.review());
   if (forming_.active() || !group_.plan() || group_.restart()) return;
   try_end();
@@ -105,6 +109,7 @@ void Leader::review() {
 void Leader::propose_plan(Plan plan) {
   gone_unread_ = gone_unread(plan);
   plan.doubted_from = doubted_after(gone_unread_);
+  add_rate(plan);
   if (config_.bugs.r16_obey_proposals)
     for (const Member& m : plan.members) send(m.who, Committed{plan});
   propose(std::move(plan));
@@ -285,6 +290,7 @@ void Leader::note_transport(event::TransportChosen transport) {
 void Leader::said(const Incarnation& from, const std::string&, const Progress& m) {
   if (roster_.entered(from, m.epoch)) review_due_ = true;
   reached(from, m.record.version + 1);
+  told_ = std::max(told_, m.record.version + 1);
   if (!last_record_ || last_record_->version <= m.record.version) last_record_ = m.record;
   take(drafts_.passed(m.record, origin()));
   end_if_skipped(m.record);
@@ -399,6 +405,7 @@ void Leader::applied(const Plan& plan) {
   if (epoch_) announce_epoch();
   drafts_.epoch_begins();
   committed_ms_ = now_ms_;
+  if (plan.rates.size() > std::exchange(rates_, plan.rates.size())) rate_changed();
   epoch_ = event::formed(plan);
   const auto cost = forming_.committed(plan);
   if (cost && plan.kind == PlanKind::kForced) {

@@ -80,7 +80,9 @@ using LeaderCommands = std::vector<LeaderCommand>;
 // Threads: none; a value that belongs to the caller of on(). Borrows the group.
 class Leader {
  public:
-  Leader(LeaderConfig config, const Group& group, std::uint64_t term, std::uint64_t now_ms);
+  // `told`: no step from this version on was told to this coordinator so far.
+  Leader(LeaderConfig config, const Group& group, std::uint64_t term, std::uint64_t now_ms,
+         Version told = 0);
   Leader(const Leader&) = delete;  // its parts borrow each other
 
   // The events of what stands in the log, as the last leader may not have told them. Observers drop
@@ -116,7 +118,7 @@ class Leader {
   template <SaidByAdmins Other>
   void said(const Incarnation&, const std::string&, const Other&) {}
 
-  void applied(const JobStarted&) {}
+  void applied(const JobStarted&) { rates_ = group_.rates().size(); }
   void applied(const Joined& e);
   void applied(const LeaveAnnounced& e);
   void applied(const Lost& e);
@@ -154,7 +156,7 @@ class Leader {
   void carry_out(draft_command::Warn c) { warn(std::move(c.text)); }
   void carry_out(forming_command::Ask c) { send(c.who, Freeze{c.asked}); }
   void carry_out(forming_command::ProposePlan c) { propose_plan(std::move(c.plan)); }
-  void carry_out(forming_command::ProposeRestart c) { propose(std::move(c.restarted)); }
+  void carry_out(forming_command::ProposeRestart c);
   void carry_out(forming_command::End c) { end_job(c.code, std::move(c.reason)); }
   void carry_out(forming_command::Warn c) { warn(std::move(c.text)); }
   void propose_plan(Plan plan);
@@ -206,6 +208,10 @@ class Leader {
   void expel(const Incarnation& who, const std::string& name);
   void take_out(const std::string& by, const AdminAsked& asked, AdminAnswered& answer);
   void ask_checkpoint(const std::string& by, AdminAnswered& answer);
+  void ask_rate(const std::string& by, const AdminAsked& asked, AdminAnswered& answer);
+  void form_for_rate();
+  void add_rate(Plan& plan) const;
+  void rate_changed();
   Version newest_version() const;
   void leave_out_evicted();
   void refuse(const Incarnation& who, const std::string& name, std::string why);
@@ -236,6 +242,7 @@ class Leader {
   Forming forming_;
   Proposals proposals_;
   std::optional<StepRecord> last_record_;
+  Version told_;
   event::TransportChosen transport_;  // the last that was told
   Suspicions suspicions_;
   static constexpr std::size_t kRefusedTold = 100;
@@ -248,7 +255,13 @@ class Leader {
     bool tried = false;      // the others have been asked to go on without it
   };
   std::vector<Eviction> evictions_;  // that admins have begun in this term
-  std::vector<Member> gone_unread_;  // of the plan that was proposed last
+  struct AskedRate {
+    double peak_rate = 0;
+    std::string by;  // name of an admin's key
+  };
+  std::optional<AskedRate> asked_rate_;  // waits for a plan
+  std::size_t rates_ = 0;                // changes of the rate, as far as this leader has seen
+  std::vector<Member> gone_unread_;      // of the plan that was proposed last
   std::map<std::uint64_t, std::string>
       wrong_;  // by counter: lives that compute wrongly, and the proof
   std::optional<event::EpochFormed> epoch_;  // to be announced with its resume_ms

@@ -5,14 +5,18 @@
 #include <utility>
 
 #include "core/base/exit.h"
+#include "core/job/words.h"
 #include "core/observe/event.h"
+#include "core/wire/limits.h"
 #include "elastic/membership/leader.h"
 #include "elastic/membership/placement.h"
 
 // What admins ask of a run (docs/steer.md). An admin asks again with the mark of the last answer, so a leader that comes
-// later answers as the one before would have. The leader remembers evictions alone.
+// later answers as the one before would have. The leader remembers evictions alone, and a rate until a plan has it.
 
 namespace starling::elastic {
+
+using job_words::number_text;
 
 void Leader::on_event(const leader_event::AdminArrived& e) {
   review_due_ = true;
@@ -21,6 +25,8 @@ void Leader::on_event(const leader_event::AdminArrived& e) {
     answer.text = "the run ends";
   } else if (e.asked.action == AdminAction::kCheckpoint) {
     ask_checkpoint(e.name, answer);
+  } else if (e.asked.action == AdminAction::kRate) {
+    ask_rate(e.name, e.asked, answer);
   } else if (e.asked.action == AdminAction::kStop) {
     tell(event::AdminActed{e.name, to_string(e.asked.action), {}});
     end_job(kExitTerminated, "stopped by " + e.name);
@@ -59,6 +65,64 @@ void Leader::ask_checkpoint(const std::string& by, AdminAnswered& answer) {
   if (!drafts_.ask()) return;  // one is asked for already
   if (first) tell(event::AdminActed{by, to_string(AdminAction::kCheckpoint), {}});
   ask_checkpoint();
+}
+
+// ---- Another peak rate ------------------------------------------------------------------------
+
+// The mark is how many changes there are with this one.
+void Leader::ask_rate(const std::string& by, const AdminAsked& asked, AdminAnswered& answer) {
+  const auto refuse = [&](std::string why) {
+    answer.state = AdminState::kRefused;
+    answer.text = std::move(why);
+  };
+  const auto& rates = group_.rates();
+  const bool first = asked.mark == 0;
+  const bool same = first && !rates.empty() && rates.back().peak_rate == asked.peak_rate;
+  if (same || (!first && rates.size() >= asked.mark)) {
+    const RateChange& change = first ? rates.back() : rates[asked.mark - 1];
+    answer.state = AdminState::kDone;
+    answer.text = "the peak rate is " + number_text(change.peak_rate) + " after step " +
+                  std::to_string(change.from);
+    if (change.from >= config_.steps)
+      answer.text = "no step is left for the peak rate " + number_text(change.peak_rate);
+    return;
+  }
+  if (!group_.plan()) return refuse("no step has been done yet");
+  if (newest_version() >= config_.steps) return refuse("no step is left for another rate");
+  if (rates.size() >= limits::kRateChanges)
+    return refuse("the rate of this run was changed " + std::to_string(rates.size()) +
+                  " times, the most that a run may have");
+  if (asked_rate_ && asked_rate_->peak_rate != asked.peak_rate) return;  // one after the other
+  answer.mark = rates.size() + 1;
+  if (asked_rate_) return;
+  asked_rate_ = {asked.peak_rate, by};
+  if (first) tell(event::AdminActed{by, to_string(asked.action), {}, asked.peak_rate});
+}
+
+// A freeze ends the steps of the last epoch, so the log can say which step is the first of the new rate.
+void Leader::form_for_rate() {
+  if (!asked_rate_ || forming_.active() || !group_.plan() || group_.restart()) return;
+  if (config_.bugs.r19_prepared_rate) return;
+  take(forming_.form_anew(asked_rate_->by + " changes the rate"));
+}
+
+// R19. Steps below reached() were told with the rate that they had, and are done again with it.
+void Leader::add_rate(Plan& plan) const {
+  plan.rates = group_.rates();
+  const bool prepared = plan.kind == PlanKind::kPrepared;
+  if (!asked_rate_ || !group_.plan() || (prepared && !config_.bugs.r19_prepared_rate)) return;
+  Version from = prepared ? newest_version() : plan.base;
+  if (!config_.bugs.r19_rate_of_told) from = std::max(from, group_.reached());
+  if (!plan.rates.empty()) from = std::max(from, plan.rates.back().from);
+  plan.rates.push_back({from, asked_rate_->peak_rate});
+  plan.cause +=
+      "; peak rate " + number_text(asked_rate_->peak_rate) + " after step " + std::to_string(from);
+}
+
+void Leader::rate_changed() {
+  asked_rate_.reset();
+  // A run that goes on from a checkpoint knows the changes that are in it.
+  if (config_.checkpoint_every != 0 && drafts_.ask()) ask_checkpoint();
 }
 
 // The newest version that a member is known to have; 0: none is known in this term.

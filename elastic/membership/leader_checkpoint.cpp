@@ -82,6 +82,12 @@ void Leader::applied(const Damaged& e) {
   warn("checkpoint of step " + std::to_string(e.version) + " cannot be used: " + e.reason);
 }
 
+// Members' versions differ by one at most, so one that died may have passed a step more than is known.
+void Leader::carry_out(forming_command::ProposeRestart c) {
+  c.restarted.reached = std::max(told_, newest_version()) + 1;
+  propose(std::move(c.restarted));
+}
+
 void Leader::applied(const Restarted& e) {
   roster_.restarted(e.version);
   if (epoch_) announce_epoch();

@@ -30,6 +30,8 @@ struct Bugs {
   Planted r15_switch_early{};         // switches when it is ready itself
   Planted r16_obey_proposals{};       // leader sends plans before they are committed
   Planted r17_some_votes{};           // takes a step's way from all votes but its own
+  Planted r19_prepared_rate{};        // a plan that stops nobody changes the rate
+  Planted r19_rate_of_told{};         // steps that are done again have another rate
   Planted prepared_holders_moving{};  // counts a move under way as a copy in a prepared plan
   Planted standstill_unseen{};        // a heard worker is waited for, whether it gets on or not
   Planted share_overlap{};            // deals a member's kept micro-batches to others again

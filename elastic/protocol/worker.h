@@ -128,6 +128,12 @@ class Worker {
   // Plans.
   void prepare(std::shared_ptr<const Plan> plan, Rank self);
   void enter(std::shared_ptr<const Plan> plan, Rank self);
+  double peak_rate(Version step) const {  // R19; 0: the job's
+    return changed_rate(run_->plan->rates, step);
+  }
+  Progress progress_of(const EpochId& epoch, const StepRecord& record) const {
+    return {epoch, record, run_->world(), {}, 0, {}, false, peak_rate(record.version)};
+  }
   bool take_over(const Plan& plan, Rank self);  // pending, shares and copies at an epoch's start
   bool keep_held(const Plan& plan, Rank self);
   void drop_early_copies();

@@ -275,7 +275,8 @@ struct SendVote {  // to all other members
 // Update all held segments with their totals: label version+1 (R6). Their working parameters are
 // those of version+1 from here on.
 struct Apply {
-  StepRecord record;  // of step record.version
+  StepRecord record;     // of step record.version
+  double peak_rate = 0;  // of that step (R19); 0: the job's
 };
 struct ClearAccumulators {};  // only after the vote passed (R7)
 struct DropTotals {};

@@ -286,7 +286,7 @@ void Worker::vote_if_ready() {
   pending_ = true;
   if (config_.bugs.r6_apply_at_vote) {
     run.votes[run.self] = vote;
-    emit(Apply{make_record()});
+    emit(Apply{make_record(), peak_rate(run.voting)});
   }
   if (config_.bugs.r7_clear_at_vote) {
     emit(ClearAccumulators{});
@@ -373,7 +373,7 @@ void Worker::pass(const StepRecord& record) {
 
   // Passes of the next step begin as soon as what they read is published, which Apply does.
   emit(ClearAccumulators{});
-  if (!config_.bugs.r6_apply_at_vote) emit(Apply{record});
+  if (!config_.bugs.r6_apply_at_vote) emit(Apply{record, peak_rate(record.version)});
   work_.clear();
   STARLING_CHECK(rechecks_.unanswered() == 0 || config_.bugs.recheck_unawaited);
   rechecks_.open({});
@@ -408,7 +408,7 @@ void Worker::on_event(const CheckpointWritten& e) {
 void Worker::learn(const StepRecord& record, bool with_ledger) {
   record_ = record;
   if (config_.bugs.scale_of_start && !with_ledger) record_.scale = {};
-  Progress progress{run_->plan->id, record, run_->world(), {}, 0};
+  Progress progress = progress_of(run_->plan->id, record);
   if (with_ledger) progress.ledger = work_.rows();
   progress.on_device = with_ledger && run_->attempt != 0 && run_->world() > 1;
   unacknowledged_.add(progress, now_ms_);
@@ -490,8 +490,7 @@ void Worker::say_finished() {
   if (!unacknowledged_.empty()) return;
   // The leader says which data were not compared when the job ends.
   if (data_ == Digest{} && now_ms_ - finished_ms_ < config_.data_wait_ms) return;
-  if (record_.version != kNoVersion)
-    send(Progress{finished_->epoch, record_, run_->world(), {}, 0});
+  if (record_.version != kNoVersion) send(progress_of(finished_->epoch, record_));
   send(heartbeat());  // the leader knows that the data were read, before it ends the job
   send(Finished{finished_->epoch, finished_->version, finished_->part, finished_->parameters_part,
                 evaluated_ ? evaluated_->values : std::vector<double>{}});

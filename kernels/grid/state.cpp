@@ -274,25 +274,26 @@ State::Norm State::partial_norm(const Totals& totals, std::span<const SegmentId>
 }
 
 void State::apply(const Totals& totals, const StepRecord& record,
-                  std::span<const SegmentId> segments) {
+                  std::span<const SegmentId> segments, double peak_rate) {
   STARLING_CHECK(totals.pending() == record.version);  // R6
   for (const SegmentId s : segments) {
     STARLING_CHECK(holds(s));
     STARLING_CHECK_MSG(labels_[s] == record.version,
                        "segment " << s << " at " << labels_[s] << ", step " << record.version);
   }
+  const double rate = learning_rate(job_.optimizer, record.version, job_.steps, peak_rate);
   for (std::uint32_t uses = 1; uses <= layout_.uses_max(); ++uses) {
     std::vector<SegmentId> alike;
     std::ranges::copy_if(segments, std::back_inserter(alike),
                          [&](SegmentId s) { return layout_.uses(s) == uses; });
-    if (!alike.empty()) apply(totals, record, alike, grid_.with_uses(uses));
+    if (!alike.empty()) apply(totals, record, alike, grid_.with_uses(uses), rate);
   }
 }
 
 void State::apply(const Totals& totals, const StepRecord& record,
-                  std::span<const SegmentId> segments, const Grid& grid) {
+                  std::span<const SegmentId> segments, const Grid& grid, double rate) {
   StepScale scale;
-  scale.rate = learning_rate(job_.optimizer, record.version, job_.steps);
+  scale.rate = rate;
   scale.clip_scale = clip_factor(record.norm, job_.optimizer.clip);
   scale.t = record.version + 1;
   const SegmentList list(layout_, segments);

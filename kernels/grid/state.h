@@ -119,7 +119,9 @@ class State {
 
   // R6: takes held segments from label v = record.version to v + 1. Requires that
   // the totals are pending for v. A skipped step changes exponents and label alone.
-  void apply(const Totals& totals, const StepRecord& record, std::span<const SegmentId> segments);
+  // `peak_rate`: in place of [optimizer].peak_rate; 0: that one.
+  void apply(const Totals& totals, const StepRecord& record, std::span<const SegmentId> segments,
+             double peak_rate = 0);
 
   // Copies weights and exponents of held segments (those owned) to the
   // working ones; weights are rounded if the job's precision has halves.
@@ -179,7 +181,7 @@ class State {
   std::uint64_t* results(std::span<const SegmentId> segments) const;
   Digest sum_of_digests(std::size_t count) const;
   void apply(const Totals& totals, const StepRecord& record, std::span<const SegmentId> segments,
-             const Grid& grid);
+             const Grid& grid, double rate);
   template <class T>
   void put(ByteWriter& writer, const Array<T>& array, std::size_t first, std::size_t n) const;
   // Working parameters in frames have What::kHalves where the job rounds them.

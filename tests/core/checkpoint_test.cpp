@@ -65,6 +65,18 @@ TEST_CASE("manifest: data that were not known have no line") {
   CHECK(same(read.value(), m));
 }
 
+// Goal: a build that knows no changes of the rate does not go on without them.
+TEST_CASE("manifest: changes of the rate are in it, under a format version of their own") {
+  Manifest m = manifest_sample();
+  CHECK(format_manifest(m).find("\"version\": 3,") != std::string::npos);
+  m.checkpoint.rates = {{7, 5e-4}, {7, 0.1}, {200, 1e-5}};
+  const std::string text = format_manifest(m);
+  CHECK(text.find("\"version\": 4,") != std::string::npos);
+  const auto read = parse_manifest(text);
+  REQUIRE_MESSAGE(read, read.error().text());
+  CHECK(read.value().checkpoint.rates == m.checkpoint.rates);
+}
+
 // Goal: nothing that changed since it was written is believed. Method: every bit of it.
 TEST_CASE("manifest: a flipped bit is found wherever it is") {
   const std::string text = format_manifest(manifest_sample());
@@ -99,6 +111,18 @@ TEST_CASE("manifest: one that contradicts itself is refused, and the text says w
       {"a shard's file", [](Manifest& m) { m.shards[0].file = "a/b"; }},
       {"record", [](Manifest& m) { m.record.version = 38; }},
       {"segments", [](Manifest& m) { m.segments = 1u << 20; }},
+      {"a change of the rate",
+       [](Manifest& m) {
+         m.checkpoint.rates = {{7, 0}};
+       }},
+      {"a change of the rate",
+       [](Manifest& m) {
+         m.checkpoint.rates = {{7, 1}, {6, 1}};
+       }},
+      {"rates",
+       [](Manifest& m) {
+         m.checkpoint.rates.assign(257, {7, 1});
+       }},
   };
   for (const Case& c : cases) {
     CAPTURE(c.text);
@@ -112,14 +136,14 @@ TEST_CASE("manifest: one that contradicts itself is refused, and the text says w
 }
 
 TEST_CASE("manifest: another version of the format is not damage") {
-  for (const std::string version : {"2", "4"}) {
+  for (const std::string version : {"2", "5"}) {
     std::string text = format_manifest(manifest_sample());
     const std::string now = "\"version\": 3,";
     text.replace(text.find(now), now.size(), "\"version\": " + version + ",");
     const auto read = parse_manifest(text);
     REQUIRE_FALSE(read);
     CHECK(read.error().code() == Code::kStale);
-    CHECK(read.error().text().find("this build reads 3") != std::string::npos);
+    CHECK(read.error().text().find("this build reads 3 and 4") != std::string::npos);
   }
 }
 

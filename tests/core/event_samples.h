@@ -123,6 +123,7 @@ inline std::vector<Event> events() {
       event::Preparing{"", kMax},
       event::AdminActed{"admin", "drain", "worker-2"},
       event::AdminActed{"admin-ann", "stop", ""},
+      event::AdminActed{"admin", "rate", "", 5e-4},
       event::CoordinatorsChanged{41, {0, 2, 3}},
       event::CoordinatorsChanged{kMax, {}},
       event::Dropped{kMax, "they could not be written"},

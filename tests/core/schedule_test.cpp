@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/job/rate_change.h"
 #include "tests/core/job_text.h"
 
 namespace starling {
@@ -118,6 +119,21 @@ TEST_CASE("schedules: a sampled one is told step by step, and lasts as long as i
   job.steps = 61;
   CHECK(validate(job).error().text().find(
             "the schedule was sampled for 60 steps, the job has 61") == 0);
+}
+
+TEST_CASE("schedules: another peak rate is as if the job had it") {
+  OptimizerSpec o = read("schedule = \"linear\"\nwarmup_steps = 7");
+  OptimizerSpec other = o;
+  other.peak_rate = 0.3;
+  for (std::uint64_t k = 0; k < 60; ++k) {
+    CHECK(learning_rate(o, k, 60, 0.3) == learning_rate(other, k, 60));
+    CHECK(learning_rate(o, k, 60, 0) == learning_rate(o, k, 60));
+  }
+  const std::vector<RateChange> changes{{5, 0.5}, {9, 0.25}, {9, 0.125}};
+  CHECK(changed_rate(changes, 4) == 0);
+  CHECK(changed_rate(changes, 5) == 0.5);
+  CHECK(changed_rate(changes, 9) == 0.125);
+  CHECK(changed_rate({}, 9) == 0);
 }
 
 TEST_CASE("schedules: what is wrong is named") {

@@ -36,13 +36,14 @@ SAMPLE_FIELDS(StepRecord, a, b, c, d, e, f, g, h, i, j)
 SAMPLE_FIELDS(Vote, a, b, c, d, e, f, g, h, i, j)
 SAMPLE_FIELDS(Member, a, b, c, d, e, f, g, h)
 SAMPLE_FIELDS(Move, a, b, c, d)
-SAMPLE_FIELDS(Plan, a, b, c, d, e, f, g, h, i, j, k, l, m)
+SAMPLE_FIELDS(RateChange, a, b)
+SAMPLE_FIELDS(Plan, a, b, c, d, e, f, g, h, i, j, k, l, m, n)
 SAMPLE_FIELDS(Machine, a, b, c, d, e, f, g, h, i)
 SAMPLE_FIELDS(Join, a, b, c, d, e, f, g, h, i, j, k, l)
 SAMPLE_FIELDS(Report, a, b, c, d, e, f, g, h, i, j, k, l)
 SAMPLE_FIELDS(Heartbeat, a, b, c, d, e, f, g, h, i, j, k, l, m, n)
 SAMPLE_FIELDS(Pause, a, b, c, d, e, f)
-SAMPLE_FIELDS(Progress, a, b, c, d, e, f, g)
+SAMPLE_FIELDS(Progress, a, b, c, d, e, f, g, h)
 SAMPLE_FIELDS(Leave, a)
 SAMPLE_FIELDS(Notice, a, b, c, d)
 SAMPLE_FIELDS(Death, a, b, c, d)
@@ -60,7 +61,7 @@ SAMPLE_FIELDS(Seat, a, b)
 SAMPLE_FIELDS(Seats, a)
 SAMPLE_FIELDS(ChangeAsked, a, b, c, d, e)
 SAMPLE_FIELDS(ChangeAnswered, a, b)
-SAMPLE_FIELDS(AdminAsked, a, b, c)
+SAMPLE_FIELDS(AdminAsked, a, b, c, d)
 SAMPLE_FIELDS(AdminAnswered, a, b, c, d)
 SAMPLE_FIELDS(Enrol, a)
 SAMPLE_FIELDS(Enrolled, a, b, c)
@@ -70,12 +71,12 @@ SAMPLE_FIELDS(RaftEntry, a, b, c, d)
 SAMPLE_FIELDS(RaftMessage, a, b, c, d, e, f, g, h, i, j, k)
 SAMPLE_FIELDS(SegmentDigest, a, b)
 SAMPLE_FIELDS(Shard, a, b, c)
-SAMPLE_FIELDS(Checkpoint, a, b, c, d, e, f)
+SAMPLE_FIELDS(Checkpoint, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(ShardWritten, a, b, c, d)
 SAMPLE_FIELDS(Unloadable, a, b)
 SAMPLE_FIELDS(Published, a, b, c)
 SAMPLE_FIELDS(Damaged, a, b)
-SAMPLE_FIELDS(Restarted, a, b, c)
+SAMPLE_FIELDS(Restarted, a, b, c, d)
 SAMPLE_FIELDS(JobStarted, a, b, c)
 SAMPLE_FIELDS(Joined, a)
 SAMPLE_FIELDS(LeaveAnnounced, a)
@@ -84,7 +85,7 @@ SAMPLE_FIELDS(JobEnded, a, b, c, d, e, f)
 SAMPLE_FIELDS(Envelope, a, b, c, d)
 SAMPLE_FIELDS(GroupState::Life, a, b, c, d, e)
 SAMPLE_FIELDS(GroupState::EpochMembers, a, b)
-SAMPLE_FIELDS(GroupState, a, b, c, d, e, f, g, h, i, j, k, l, m, n)
+SAMPLE_FIELDS(GroupState, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o)
 #undef SAMPLE_FIELDS
 template <class Self>
 std::tuple<> fields_of(Self&, Released*) {
@@ -215,6 +216,7 @@ class Maker {
     fill(p.cause);
     fill(p.entered);
     fill(p.doubted_from);
+    fill(p.rates);
     return p;
   }
 
@@ -241,6 +243,7 @@ class Maker {
   void fill(Progress& p) {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(p));
     p.world %= 4097;
+    p.peak_rate = double(below(3)) / 4;
     for (auto& row : p.ledger) {
       row.micro_batch = MicroBatch(row.micro_batch % (1u << 20));
       row.held_out.clear();  // between members alone
@@ -282,7 +285,16 @@ class Maker {
   void fill(BeginAt& begin) { begin = static_cast<BeginAt>(1 + below(3)); }
   void fill(RaftKind& kind) { kind = static_cast<RaftKind>(1 + below(12)); }
   void fill(ChangeState& state) { state = static_cast<ChangeState>(1 + below(4)); }
-  void fill(AdminAction& action) { action = static_cast<AdminAction>(1 + below(4)); }
+  void fill(AdminAction& action) { action = static_cast<AdminAction>(1 + below(5)); }
+  void fill(AdminAsked& asked) {
+    std::apply([this](auto&... field) { (fill(field), ...); }, fields(asked));
+    asked.peak_rate = asked.action == AdminAction::kRate ? double(1 + below(4000)) / 4 : 0;
+  }
+  void fill(std::vector<RateChange>& rates) {
+    rates.resize(below(3));
+    Version from = 0;
+    for (RateChange& rate : rates) rate = {from += below(50), double(1 + below(4000)) / 4};
+  }
   void fill(AdminState& state) { state = static_cast<AdminState>(1 + below(3)); }
   void fill(Enrolled& enrolled) {
     fill(enrolled.name);

@@ -161,6 +161,72 @@ def without_checkpoints_a_stop_says_so(place):
     run.end(128 + signal.SIGTERM)
 
 
+def another_rate_begins_at_one_step_at_all_workers(place):
+    """The reference goes on from the checkpoint of that step under another job, and nothing disturbs it."""
+    kept, all_of = place.path("kept"), place.path("all")
+    job = with_checkpoints(place.waiting_job(steps=160, micro_batches=6), kept, 100_000)
+    run = place.run(job, "--workers", 3)
+    run.wait_for_step(20)
+    said = admin("rate", "5e-4", run.out)
+    at = int(said.split()[-1])
+    require(said == f"the peak rate is 5e-04 after step {at}\n" and at >= 20, said)
+    run.wait_for_step(at + 20)
+    os.kill(process_of(run, "worker-1"), signal.SIGKILL)
+    run.wait_for_step(at + 60)
+    require(acts(run) == [("admin", "rate", "")] and run.events("admin")[0]["peak_rate"] == 5e-4, run.events("admin"))
+    wait_until(lambda: run.events("checkpoint"), "a checkpoint has the change")
+    # Everybody dies: those that go on know the rate from the checkpoint, and their next lives from the log.
+    lost = {e["id"] for e in run.workers("lost")}
+    told = run.events("step")
+    run.kill_together([{"pid": run.process.pid}, *(w for w in run.workers() if w["id"] not in lost)])
+    run.process.wait()
+    again = place.run(job, "--workers", 2, "--resume", "--respawn", 3)
+    again.wait_for_step(run.steps() + 5)
+    again.kill_together(again.workers())
+    again.end()
+    require(len(again.events("restart")) == 1, again.events("restart"))
+    require(f"the peak rate is 5e-04, as it was changed after step {at}; --peak-rate 0.001" in again.text(), again.text())
+    rates = {e["version"]: e["rate"] for e in told + again.events("step")}
+    every = with_checkpoints(place.waiting_job(steps=160, micro_batches=6), all_of, 1)
+    with open(every, "a") as file:
+        file.write("keep = 1000\n")
+    quiet = place.run(every, "--workers", 3)
+    quiet.end()
+    before = {e["version"]: e["rate"] for e in quiet.events("step")}
+    require(all(rates[v] == before[v] for v in range(at)), "the rates before")
+    require(all(abs(rates[v] / before[v] - 0.5) < 1e-12 for v in range(at, 160)), "half the rate from there on")
+    for folder in os.listdir(all_of):
+        if folder.startswith("step-") and int(folder[5:]) > at:
+            shutil.rmtree(os.path.join(all_of, folder))
+    reference = place.run(every, "--workers", 3, "--resume", "--peak-rate", "5e-4")
+    reference.end()
+    require(reference.events("start")[0]["from"] == at, reference.events("start"))
+    require(again.digest() == reference.digest() != quiet.digest(), "the digest of a run that changed the rate at that step")
+    # What the command line says takes the place of what an admin said.
+    back = place.run(job, "--workers", 2, "--resume", "--peak-rate", "1e-3", "--steps", 162)
+    back.end()
+    require("as it was changed" not in back.text(), back.text())
+
+
+def a_rate_outlives_the_leader_that_was_asked(place):
+    with Cluster(place, place.waiting_job(steps=100_000), coordinators=3, workers=3) as cluster:
+        cluster.start_all()
+        cluster.wait_for_step(0, 10)
+        leader = next(i for i in range(3) if cluster.events(i, "leader"))
+        run = ",".join(cluster.addresses)
+        said = admin("rate", "0.01", run, "--keys", cluster.keys)
+        at = int(said.split()[-1])
+        cluster.coordinators[leader].send_signal(signal.SIGKILL)
+        cluster.coordinators[leader].wait()
+        cluster.workers[1].send_signal(signal.SIGKILL)
+        other = (leader + 1) % 3
+        cluster.wait_for_step(other, at + 30)
+        require(admin("rate", "0.01", run, "--keys", cluster.keys) == said, "it is the rate that there is")
+        steps = [e for e in cluster.events(other, "step") if e["version"] >= at]
+        require(steps and all(e["rate"] > 0.005 for e in steps), steps[:3])
+        admin("stop", run, "--keys", cluster.keys, "--now")
+
+
 def what_makes_no_sense_is_one_line(place):
     run = place.run(place.waiting_job(steps=100_000), "--workers", 2)
     run.wait_for_step(5)
@@ -177,6 +243,12 @@ def what_makes_no_sense_is_one_line(place):
             (("drain", "worker-1", place.folder), "no run is in the folder"),
             (("drain", "worker-1", address, "--keys", keys, "--name", "worker-0"), "expects the key of an admin"),
             (("checkpoint", run.out, "--now"), "--now belongs to admin stop"),
+            (("rate", run.out), "admin rate expects a peak rate and the run"),
+            (("rate", "fast", run.out), "expects a number above 0, at most 1000.0, and then the run, is \"fast\""),
+            (("rate", "0", run.out), "expects a number above 0"),
+            (("rate", "nan", run.out), "expects a number above 0"),
+            (("rate", "1e4", run.out), "expects a number above 0"),
+            (("rate", run.out, "1e-3"), "expects a number above 0"),
             (("sleep", run.out), "sleep")):
         said = admin(*words, code=2)
         require(part in said, f"{words}: {part!r} is not in {said}")
@@ -213,4 +285,5 @@ main(a_drained_or_evicted_worker_ends_with_the_code_that_its_engine_wants, a_dra
      an_evicted_worker_that_hangs_is_out_at_once_and_ends_when_it_wakes, what_was_begun_goes_on_without_who_has_asked,
      a_run_whose_checkpoint_cannot_be_written_is_not_stopped,
      a_checkpoint_and_a_stop_and_the_run_goes_on_from_there, without_checkpoints_a_stop_says_so,
+     another_rate_begins_at_one_step_at_all_workers, a_rate_outlives_the_leader_that_was_asked,
      what_makes_no_sense_is_one_line, a_leader_that_dies_keeps_nobody_from_steering)

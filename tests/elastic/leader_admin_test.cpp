@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/wire/limits.h"
 #include "elastic/protocol/checkpoint_turn.h"
 #include "tests/elastic/one_leader.h"
 
@@ -42,9 +43,19 @@ struct Steered : OneLeader {
     if (const auto* event = std::get_if<Event>(&command))
       if (const auto* acted = std::get_if<event::AdminActed>(event)) told.push_back(*acted);
   }
-  AdminAnswered ask(AdminAction action, const std::string& worker = {}, std::uint64_t mark = 0) {
+  AdminAnswered ask_rate(double peak_rate, std::uint64_t mark = 0) {
+    return ask(AdminAction::kRate, {}, mark, peak_rate);
+  }
+  // All answer the freeze of an ask at this version, and the plan is committed.
+  void form_at(Version version) {
+    for (std::uint64_t nonce : {1, 2, 3}) report(nonce, frozen, group.plan()->id, version);
+    commit();
+  }
+  AdminAnswered ask(AdminAction action, const std::string& worker = {}, std::uint64_t mark = 0,
+                    double peak_rate = 0) {
     sent.clear();
-    on(leader_event::AdminArrived{{0, Nonce(99)}, "admin", {action, worker, mark}});
+    on(leader_event::AdminArrived{{0, Nonce(99)}, "admin", {action, worker, mark, peak_rate}});
+    frozen = std::max(frozen, asked());
     for (const auto& send : sent)
       if (const auto* answer = std::get_if<AdminAnswered>(&send.body)) {
         CHECK(send.to.nonce == Nonce(99));
@@ -71,6 +82,7 @@ struct Steered : OneLeader {
   }
   std::uint64_t checkpoint_every;
   Version stored = 0;
+  EpochId frozen;
   std::vector<event::AdminActed> told;
 };
 
@@ -308,6 +320,101 @@ TEST_CASE("admin: a leader that knows no step yet answers when it does") {
   CHECK(second.mark == 40);
   one.ask(AdminAction::kCheckpoint);  // sent before the answer came
   CHECK(one.told.size() == 1);
+}
+
+// Goal: all steps below a plan's base have the old rate wherever they were done, all from there on the new one.
+TEST_CASE("admin: another rate begins at the base of a forced epoch of the same members (R19)") {
+  Steered one;
+  const auto first = one.ask_rate(5e-4);
+  CHECK(first.state == AdminState::kUnderWay);
+  CHECK(first.mark == 1);
+  REQUIRE(one.plans_sent() == 0);
+  const EpochId before = one.group.plan()->id;
+  CHECK(one.ask_rate(5e-4).mark == 1);  // sent before the answer came
+  one.form_at(30);
+  const Plan& plan = *one.group.plan();
+  REQUIRE(plan.predecessor == before);
+  CHECK(plan.kind == PlanKind::kForced);
+  CHECK(members_of(plan) == "123");
+  CHECK(plan.rates == std::vector<RateChange>{{plan.base, 5e-4}});
+  CHECK(plan.cause == "admin changes the rate; peak rate 5e-04 after step 30");
+  const auto last = one.ask_rate(5e-4, first.mark);
+  CHECK(last.state == AdminState::kDone);
+  CHECK(last.text == "the peak rate is 5e-04 after step 30");
+  CHECK(one.ask_rate(5e-4).state == AdminState::kDone);  // the rate that there is
+  CHECK(one.told == std::vector<event::AdminActed>{{"admin", "rate", "", 5e-4}});
+  // Plans that follow keep it, prepared ones as well.
+  one.enter(31);
+  one.leave(2, 60'000);
+  CHECK(one.group.plan()->kind == PlanKind::kPrepared);
+  CHECK(one.group.plan()->rates == std::vector<RateChange>{{30, 5e-4}});
+}
+
+TEST_CASE("admin: who asked for a rate is answered of that one, whatever came after") {
+  Steered one;
+  const auto first = one.ask_rate(5e-4);
+  const auto other = one.ask_rate(1e-4);  // waits for the first
+  CHECK(other.state == AdminState::kUnderWay);
+  CHECK(other.mark == 0);
+  one.form_at(30);
+  one.enter(30);
+  const auto second = one.ask_rate(1e-4);
+  CHECK(second.mark == 2);
+  one.form_at(33);
+  CHECK(one.ask_rate(5e-4, first.mark).text == "the peak rate is 5e-04 after step 30");
+  CHECK(one.ask_rate(1e-4, second.mark).text == "the peak rate is 1e-04 after step 33");
+  CHECK(one.told.size() == 2);
+}
+
+TEST_CASE("admin: a rate that an earlier leader was asked for is changed by the next") {
+  Steered one;
+  const auto first = one.ask_rate(5e-4);
+  one.elect_again();
+  CHECK(one.ask_rate(5e-4, first.mark).state == AdminState::kUnderWay);
+  one.form_at(30);
+  CHECK(one.ask_rate(5e-4, first.mark).state == AdminState::kDone);
+  CHECK(one.group.rates() == std::vector<RateChange>{{30, 5e-4}});
+}
+
+// Goal: steps that were told with a rate are done again with it. Method: a restart from a checkpoint far below them.
+TEST_CASE("admin: no rate changes for steps that are done again (R19)") {
+  Steered one(/*every=*/20);
+  Progress progress{one.group.plan()->id, {}, 3, {}, 1};
+  progress.record.version = 49;
+  one.say(1, progress);
+  one.publish(40);
+  for (std::uint64_t nonce : {1, 2, 3}) one.die(nonce);
+  one.commit();
+  REQUIRE(one.group.restart().has_value());
+  CHECK(one.group.reached() == Version{51});
+  for (std::uint64_t nonce : {4, 5, 6}) one.join(nonce);
+  one.pass_time(10'000);
+  const EpochId promise = one.asked();
+  const auto first = one.ask_rate(5e-4);
+  CHECK(first.state == AdminState::kUnderWay);
+  for (std::uint64_t nonce : {4, 5, 6}) one.report(nonce, promise, {}, kNoVersion);
+  one.commit();
+  REQUIRE_FALSE(one.group.restart());
+  CHECK(one.group.plan()->base == Version{40});
+  CHECK(one.group.rates() == std::vector<RateChange>{{51, 5e-4}});
+  CHECK(one.ask_rate(5e-4, first.mark).text == "the peak rate is 5e-04 after step 51");
+}
+
+TEST_CASE("admin: a rate that no step could have is refused") {
+  OneLeader none;
+  none.on(leader_event::AdminArrived{{0, Nonce(99)}, "admin", {AdminAction::kRate, {}, 0, 5e-4}});
+  REQUIRE(none.sent.size() == 1);
+  CHECK(std::get<AdminAnswered>(none.sent.front().body).text == "no step has been done yet");
+  Steered one;
+  one.enter(100);
+  CHECK(one.ask_rate(5e-4).text == "no step is left for another rate");
+  Steered often;
+  Plan plan = *often.group.plan();
+  plan.predecessor = plan.id;
+  plan.id.counter += 100;
+  plan.rates.assign(limits::kRateChanges, {20, 1.0});
+  often.apply(plan);
+  CHECK(often.ask_rate(5e-4).text.starts_with("the rate of this run was changed 256 times"));
 }
 
 TEST_CASE("admin: a stop ends the run in order, once") {

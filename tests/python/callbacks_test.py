@@ -24,7 +24,7 @@ def start(begins=0):
 
 def step(version, loss=None):
     return {"ev": "step", "version": version, "epoch": "1.1", "loss": 1.0 / (version + 1) if loss is None else loss,
-            "norm": 2.0, "tokens": 8, "ms": 3.5, "world": 2, "skipped": False, "metrics": [version, None]}
+            "norm": 2.0, "rate": 0.25 if version == 0 else 0.5, "tokens": 8, "ms": 3.5, "world": 2, "skipped": False, "metrics": [version, None]}
 
 
 def checkpoint(version):
@@ -101,7 +101,7 @@ def records_have_names(place):
     require((one.step, one.loss, one.norm, one.rate, one.epoch, one.samples, one.workers, one.ms)
             == (2, 0.5, 2.0, 0.5, 0.8, 8, 2, 3.5), f"{one}")
     require(one.metrics["a"] == 1.0 and one.metrics["b"] != one.metrics["b"], f"{one}")
-    require(heard.steps[0].rate == 0.25 and 0.1 < heard.steps[4].rate < 0.5, "rates")
+    require([s.rate for s in heard.steps] == [0.25, 0.5, 0.5, 0.5, 0.5], "rates")
     require(heard.steps[3].skipped and heard.steps[3].loss != heard.steps[3].loss, f"{heard.steps[3]}")
     require(heard.numbers() == ([1, 2, 3, 4, 5], [1, 2], [2]), f"{heard.numbers()}")
     require([(e.step, e.steps) for e in heard.epochs] == [(3, 3), (5, 1)], f"{heard.epochs}")
@@ -111,9 +111,10 @@ def records_have_names(place):
 
 
 def a_schedule_that_is_not_known_has_no_rate(place):
-    other = {**start(), "job": JOB.replace("floor = 0.1", "floor = 0.1\nschedule = \"mine\"")}
-    require(Course(other, ()).step(step(1) | {"time": ""}).rate is None, "a rate of another schedule")
-    require(Course(other, ()).step(step(1) | {"time": "", "rate": 0.125}).rate == 0.125, "the event's rate")
+    event = step(1) | {"time": ""}
+    require(Course(start(), ()).step(event).rate == 0.5, "the event's rate")
+    del event["rate"]
+    require(Course(start(), ()).step(event).rate is None, "a rate of a schedule that the coordinators do not know")
 
 
 def who_goes_on_is_told_what_nobody_was(place):
@@ -145,6 +146,7 @@ def who_goes_on_is_told_what_nobody_was(place):
 
 def steps_that_a_run_does_otherwise_are_told_anew(place):
     other = {**start(2), "job": JOB.replace("peak_rate = 0.5", "peak_rate = 0.25")}
+    slower = [{**step(2), "rate": 0.25}, {**step(3, 0.75), "rate": 0.25}]
     folder, first = Folder(place), Heard()
     watch = first.watch(folder)
     folder.put(start(), *map(step, range(6)), checkpoint(4))
@@ -154,7 +156,7 @@ def steps_that_a_run_does_otherwise_are_told_anew(place):
     second = Heard()
     watch = second.watch(folder, resume=True)
     folder.put_aside()
-    folder.put(other, step(2), step(3, 0.75), checkpoint(4))
+    folder.put(other, *slower, checkpoint(4))
     told(watch)
     watch.close()
     require(second.numbers() == ([3, 4], [1], [4]), f"of another rate, which the records have: {second.numbers()}")
@@ -168,7 +170,7 @@ def steps_that_a_run_does_otherwise_are_told_anew(place):
     fourth = Heard()  # the steps that were told anew are not told once more
     watch = fourth.watch(folder, resume=True)
     folder.put_aside()
-    folder.put({**other, "from": 2}, step(2), step(3, 0.75), *map(step, range(4, 9)))
+    folder.put({**other, "from": 2}, *slower, *map(step, range(4, 9)))
     told(watch)
     require(fourth.numbers()[0] == [9], f"{fourth.numbers()}")
 

@@ -49,6 +49,7 @@ void CoordinatorProcess::start() {
   config.job.job_hash = s.seed;
   config.job.job[0] = 1;
   config.job.checkpoints = world_.left();
+  config.told = disk_told;
   for (auto& byte : config.secret) byte = static_cast<std::uint8_t>(random_.next());
   const auto kept = disk_log.begin() + static_cast<std::ptrdiff_t>(disk_snapshot.index);
   machine_.emplace(std::move(config), disk_state, std::vector<RaftEntry>(kept, disk_log.end()),
@@ -138,7 +139,11 @@ void CoordinatorProcess::carry_out(elastic::CoordinatorCommand& command) {
   if (const auto* raft = std::get_if<SendRaft>(&command)) world_.raft_says(raft->message);
   if (const auto* send = std::get_if<SendWorker>(&command))
     world_.coordinator_says(index_, send->to, send->body);
-  if (const auto* tell = std::get_if<Tell>(&command)) world_.oracle().told(tell->event);
+  if (const auto* tell = std::get_if<Tell>(&command)) {
+    world_.oracle().told(tell->event);
+    if (const auto* step = std::get_if<event::StepPassed>(&tell->event))
+      disk_told = std::max(disk_told, step->record.version + 1);
+  }
   if (const auto* tidy = std::get_if<TidyCheckpoints>(&command)) world_.storage().tidy(*tidy);
   if (const auto* order = std::get_if<StoreCheckpoint>(&command)) store(*order);
   if (const auto* fail = std::get_if<Fail>(&command))

@@ -37,6 +37,7 @@ class CoordinatorProcess {
   elastic::HardState disk_state;
   elastic::RaftSnapshot disk_snapshot;
   std::vector<RaftEntry> disk_log;  // from index 1: what the snapshot stands for stays here
+  Version disk_told = 0;            // as its file of events says
 
  private:
   void drain_inbox();

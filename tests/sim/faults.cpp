@@ -11,7 +11,8 @@ FaultInjector::FaultInjector(World& world)
       random_(world.settings().seed, 21),
       wipes_(world.settings().seed, 22),
       cuts_(world.settings().seed, 23),
-      admin_(world.settings().seed, 24) {}
+      admin_(world.settings().seed, 24),
+      rates_(world.settings().seed, 25) {}
 
 void FaultInjector::start() {
   const Faults& f = world_.settings().faults;
@@ -36,6 +37,8 @@ void FaultInjector::start() {
   repeat(f.flips, &FaultInjector::flip_one);
   for (int i = 0; i < f.steers; ++i)
     world_.after(admin_.range(1 * kMs, f.until), [this] { steer(); });
+  for (int i = 0; i < f.rates; ++i)
+    world_.after(rates_.range(1 * kMs, f.until), [this] { change_rate(); });
 }
 
 void FaultInjector::repeat(double rate, void (FaultInjector::*action)()) {
@@ -212,20 +215,26 @@ void FaultInjector::steer() {
   const bool evict = admin_.chance(0.5);
   world_.count(evict ? "asked to evict" : "asked to drain");
   process->admin_asked = true;
-  ask_to_take_out({evict ? AdminAction::kEvict : AdminAction::kDrain, slot_name(process->slot()),
-                   process->nonce()},
-                  /*times=*/20);
+  ask({evict ? AdminAction::kEvict : AdminAction::kDrain, slot_name(process->slot()),
+       process->nonce()},
+      /*times=*/20);
 }
 
-void FaultInjector::ask_to_take_out(AdminAsked asked, int times) {
+void FaultInjector::change_rate() {
+  world_.count("asked for another rate");
+  AdminAsked asked{.action = AdminAction::kRate, .worker = {}};
+  asked.peak_rate = static_cast<double>(rates_.range(1, 1000));
+  ask(asked, /*times=*/3);
+}
+
+void FaultInjector::ask(AdminAsked asked, int times) {
   for (std::uint32_t i = 0; i < world_.settings().coordinators; ++i) {
     CoordinatorProcess& process = world_.coordinator(i);
     process.submit([&process, asked] {
       process.handle(elastic::coordinator_event::AdminArrived{{0, Nonce(1)}, "admin", asked});
     });
   }
-  if (times > 1)
-    world_.after(50 * kMs, [this, asked, times] { ask_to_take_out(asked, times - 1); });
+  if (times > 1) world_.after(50 * kMs, [this, asked, times] { ask(asked, times - 1); });
 }
 
 void FaultInjector::false_start() {

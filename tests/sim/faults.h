@@ -45,13 +45,14 @@ class FaultInjector {
   void ask_checkpoint();
   void end_run();
   void steer();
-  void ask_to_take_out(AdminAsked asked, int times);
+  void change_rate();
+  void ask(AdminAsked asked, int times);
   bool kill(WorkerProcess& process, const char* why);
   WorkerProcess* any_worker();
   Micros burst_delay() { return random_.range(0, 20 * kMs); }
 
   World& world_;
-  Random random_, wipes_, cuts_, admin_;
+  Random random_, wipes_, cuts_, admin_, rates_;
   std::uint32_t kills_ = 0;
 };
 

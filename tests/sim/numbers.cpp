@@ -114,9 +114,12 @@ void Numbers::add_norm(ExactSum& norm, std::span<const std::int32_t> total) cons
                       static_cast<int>(mix64(squares) % 64) - 32));
 }
 
-void Numbers::apply(SegmentState& state, std::uint64_t total_hash, double norm, bool skipped) {
+void Numbers::apply(SegmentState& state, std::uint64_t total_hash, double norm, double peak_rate,
+                    bool skipped) {
   if (!skipped)
     state.weights = mix64(mix64(state.weights, total_hash), std::bit_cast<std::uint64_t>(norm));
+  if (!skipped && peak_rate != 0)
+    state.weights = mix64(state.weights, std::bit_cast<std::uint64_t>(peak_rate));
   state.exponents = mix64(state.exponents, total_hash);
   ++state.label;
 }
@@ -132,7 +135,7 @@ std::vector<double> Numbers::evaluation(std::uint64_t params_hash) {
           static_cast<double>(mix64(params_hash, 7) >> 20) * 0x1p-30};
 }
 
-Reference::Reference(const Numbers& numbers) {
+Reference::Reference(const Numbers& numbers, const std::vector<RateChange>& rates) {
   const Layout& layout = numbers.layout();
   std::vector<SegmentState> state;
   for (SegmentId s = 0; s < layout.segments(); ++s) state.push_back(numbers.initial(s));
@@ -182,7 +185,7 @@ Reference::Reference(const Numbers& numbers) {
       Numbers::apply(
           state[s],
           numbers.total_hash(std::span(total).subspan(std::size_t{s} * kBlock, kBlock), side[s]),
-          record.norm, record.skipped);
+          record.norm, changed_rate(rates, v), record.skipped);
   }
 }
 

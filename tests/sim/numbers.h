@@ -63,7 +63,8 @@ class Numbers {
   // `side`: the entries of this segment, any order.
   std::uint64_t total_hash(std::span<const std::int32_t> total, std::vector<SideEntry> side) const;
   void add_norm(ExactSum& norm, std::span<const std::int32_t> total) const;
-  static void apply(SegmentState& state, std::uint64_t total_hash, double norm, bool skipped);
+  static void apply(SegmentState& state, std::uint64_t total_hash, double norm, double peak_rate,
+                    bool skipped);
   static Digest digest_of(SegmentId segment, const SegmentState& state);
   static Digest digest_of(SegmentId segment, const SegmentParams& params);
 
@@ -77,7 +78,8 @@ class Numbers {
 
 class Reference {
  public:
-  explicit Reference(const Numbers& numbers);
+  // A run whose rate was changed like this.
+  explicit Reference(const Numbers& numbers, const std::vector<RateChange>& rates = {});
 
   // Of step v, without its ledger_hash, which is the code under test's own, and without its digest.
   const StepRecord& record(Version v) const { return records_[v]; }

@@ -117,6 +117,7 @@ class Oracle {
 
   void take_entry(const RaftEntry& entry);
   void take_plan(const Plan& plan);
+  void take_rates(const Plan& plan);
   void take_checkpoint(const Published& published);
   void take_restart(const Restarted& restarted);
   bool given_up(const EpochId& epoch) const;  // by a restart: what it goes on to do counts no more
@@ -135,7 +136,7 @@ class Oracle {
 
   World& world_;
   const Numbers& numbers_;
-  const Reference reference_;
+  Reference reference_;
   std::string violation_;
   std::map<Nonce, Life> lives_;
   std::map<std::pair<EpochId, Version>, Ballot> ballots_;

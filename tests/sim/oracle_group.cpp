@@ -127,6 +127,7 @@ void Oracle::take_plan(const Plan& plan) {
       violated("T4: version " + std::to_string(reached) + " was reached in epoch " +
                to_string(epoch) + ", but epoch " + to_string(plan.id) + " has base " +
                std::to_string(plan.base));
+  take_rates(plan);
   count_plan(plan);
   follow_members(plan);
   valid_[plan.id] = plan;
@@ -137,6 +138,23 @@ void Oracle::take_plan(const Plan& plan) {
         violated("R18: epoch " + to_string(plan.id) +
                  " gives state to a worker that computes alone");
   if (plan.kind != PlanKind::kFresh) check_holders(plan);
+}
+
+// R19. What follows has to be what an undisturbed run does that changes its rate at the same steps.
+void Oracle::take_rates(const Plan& plan) {
+  const std::vector<RateChange> before =
+      chain_.empty() ? std::vector<RateChange>{} : valid_.at(chain_.back()).rates;
+  const bool kept = plan.rates.size() >= before.size() &&
+                    std::equal(before.begin(), before.end(), plan.rates.begin());
+  if (!kept) violated("R19: epoch " + to_string(plan.id) + " forgets a change of the rate");
+  if (plan.rates.size() == before.size()) return;
+  if (plan.kind == PlanKind::kPrepared || plan.rates.back().from < plan.base)
+    violated("R19: epoch " + to_string(plan.id) + " changes the rate of steps before it");
+  if (const auto told = told_.lower_bound(plan.rates.back().from); told != told_.end())
+    violated("R19: epoch " + to_string(plan.id) + " changes the rate of step " +
+             std::to_string(*told) + ", which people were told of");
+  world_.count(restarts_.empty() ? "another rate" : "another rate after a restart");
+  reference_ = Reference(numbers_, plan.rates);
 }
 
 bool Oracle::entered_by_all(const Plan& plan) const {

@@ -67,13 +67,18 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       {"scale of start", {&Bugs::scale_of_start}, 2},
       {"recheck unawaited", {&Bugs::recheck_unawaited}, 1},
       {"R18 contributors of plan", {&Bugs::contributors_of_plan}, 1},
+      {"R19 prepared rate", {&Bugs::r19_prepared_rate}, 29},
+      {"R19 rate of told steps", {&Bugs::r19_rate_of_told}, 82},
   };
   const char* only = std::getenv("STARLING_SIM_RULE");
   for (const BrokenRule& b : table) {
     if (only && std::string(b.rule).find(only) == std::string::npos) continue;
     notices(b.rule, b.seed, [&b](std::uint64_t seed) {
       Settings settings = draw_settings(seed);
-      settings.checkpoint_every = 0;
+      if (std::string(b.rule).find("R19") == std::string::npos) {
+        settings.checkpoint_every = 0;
+        settings.faults.rates = 0;
+      }
       settings.log_entries_max = 1024;
       settings.faults.wipes = 0;
       settings.faults.flips = 0;

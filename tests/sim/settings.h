@@ -48,6 +48,7 @@ struct Faults {
   Micros end_at = 0;           // the run is told to end, in order; 0: it is not
   double leaves = 0;
   int steers = 0;  // an admin drains a worker or evicts it, so often
+  int rates = 0;   // an admin changes the peak rate, so often
   double coordinator_crashes = 0;
   double lateness = 0;  // for a while what coordinators say to each other comes late
   double leader_and_worker = 0;

@@ -129,6 +129,12 @@ void draw_steers(Settings& s) {
 }
 
 // As above: from dice of its own.
+void draw_rates(Settings& s) {
+  Random random(s.seed, /*purpose=*/11);
+  if (random.chance(0.25)) s.faults.rates = static_cast<int>(random.range(1, 4));
+}
+
+// As above: from dice of its own.
 void draw_roles(Settings& s) {
   s.roles = Random(s.seed, /*purpose=*/10).chance(0.25);
 }
@@ -168,6 +174,7 @@ Settings draw_settings(std::uint64_t seed) {
   draw_logs(s);
   draw_hangs(s);
   draw_steers(s);
+  draw_rates(s);
   draw_loss_scale(s);
   draw_transports(s);
   draw_end(s);
@@ -199,6 +206,7 @@ std::string to_string(const Settings& s) {
       << ", disk full " << s.disk_full << ", asks " << f.checkpoint_asks;
   if (s.roles) out << ", roles";
   if (f.steers > 0) out << ", steers " << f.steers;
+  if (f.rates > 0) out << ", rates " << f.rates;
   if (f.flips > 0) out << ", flips " << f.flips << ", compares " << s.compare.high / kMs << " ms";
   if (s.recheck > 0) out << ", recheck " << s.recheck << ", first " << s.recheck_first;
   if (s.loss_scale.on)

@@ -76,13 +76,13 @@ actors::Measured WorkerMemory::measure(std::span<const SegmentId> owned, Version
   return measured;
 }
 
-std::optional<Damage> WorkerMemory::apply(const StepRecord& record) {
+std::optional<Damage> WorkerMemory::apply(const StepRecord& record, double peak_rate) {
   const elastic::EpochRun& now = *process_.machine().run();
   const auto owns = [&](SegmentId s) { return now.plan->holders[s].front() == now.self; };
   for (SegmentId s = 0; s < store_.held.size(); ++s) {
     SegmentState& state = store_.states[s];
     if (!store_.held[s] || state.label != record.version) continue;
-    Numbers::apply(state, store_.total_hash(s), record.norm, record.skipped);
+    Numbers::apply(state, store_.total_hash(s), record.norm, peak_rate, record.skipped);
     SegmentParams params = Numbers::params_of(state);
     if (process_.world().settings().plant_wrong_copy && !owns(s)) ++params.weights;
     store_.set_params(s, params, state.label);

@@ -32,7 +32,7 @@ class WorkerMemory : public actors::ExecutorMemory {
   std::optional<actors::Damage> begin_gather(Version version) override;
   Result<> take_side_entries() override { return ok(); }
   actors::Measured measure(std::span<const SegmentId> owned, Version version, bool digest) override;
-  std::optional<actors::Damage> apply(const StepRecord& record) override;
+  std::optional<actors::Damage> apply(const StepRecord& record, double peak_rate) override;
   void clear_accumulators() override { store_.clear_accumulators(); }
   void drop_totals() override { store_.clear_totals(); }
   Bytes state_bytes(SegmentRange segments) const override;

@@ -1,5 +1,6 @@
 // `starling admin` steers a run: it asks the coordinator that leads, under the key of an admin.
 
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -15,6 +16,8 @@
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
 #include "core/base/system_error.h"
+#include "core/job/rate_change.h"
+#include "core/job/words.h"
 #include "core/observe/event.h"
 #include "core/observe/run_status.h"
 #include "tools/starling/commands.h"
@@ -39,20 +42,39 @@ constexpr std::chrono::seconds kEndedSilently{3};
 struct AdminCall {
   AdminAction action = AdminAction::kDrain;
   std::string worker;
+  double peak_rate = 0;
   std::string where;
 };
+
+// Errors: kBadInput  no number that a job file may have there.
+Result<double> peak_rate_of(const std::string& text) {
+  double rate = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
+  if (error == std::errc() && end == text.data() + text.size() && is_peak_rate(rate)) return rate;
+  return bad_input("admin rate expects a number above 0, at most " +
+                   job_words::number_text(kPeakRateMax) + ", and then the run, is \"" + text +
+                   "\"");
+}
 
 Result<AdminCall> call_of(const AdminCommand& command) {
   AdminCall call;
   for (const AdminAction action :
-       {AdminAction::kDrain, AdminAction::kEvict, AdminAction::kCheckpoint, AdminAction::kStop})
+       {AdminAction::kDrain, AdminAction::kEvict, AdminAction::kCheckpoint, AdminAction::kStop,
+        AdminAction::kRate})
     if (command.action == to_string(action)) call.action = action;
   const bool names = call.action == AdminAction::kDrain || call.action == AdminAction::kEvict;
-  if (command.words.size() != (names ? 2 : 1))
+  const bool changes_rate = call.action == AdminAction::kRate;
+  if (command.words.size() != (names || changes_rate ? 2 : 1))
     return bad_input("admin " + command.action + " expects " +
-                     (names ? "the name of a worker and " : "") +
+                     (names          ? "the name of a worker and "
+                      : changes_rate ? "a peak rate and "
+                                     : "") +
                      "the run: its folder, or the addresses of its coordinators");
   if (names) call.worker = command.words.front();
+  if (changes_rate) {
+    STARLING_TRY(rate, peak_rate_of(command.words.front()));
+    call.peak_rate = rate;
+  }
   if (std::error_code error; names && role_of(command.words.back()) == Role::kWorker &&
                              !std::filesystem::exists(command.words.back(), error))
     return bad_input("the name of the worker comes first, then the run");
@@ -128,8 +150,8 @@ class Admin {
   }
 
   // Returns the last answer: kDone or kRefused. Errors: kUnavailable  nobody leads, or time is up.
-  Result<AdminAnswered> ask(AdminAction action, const std::string& worker) {
-    AdminAsked asked{action, worker, 0};
+  Result<AdminAnswered> ask(AdminAction action, const std::string& worker, double peak_rate = 0) {
+    AdminAsked asked{action, worker, 0, peak_rate};
     bool obeyed = false;
     auto heard = Clock::now();
     for (;;) {
@@ -193,7 +215,7 @@ Result<int> steer(const AdminCommand& command) {
       std::printf("%s%s\n", kept.value().state == AdminState::kRefused ? "no checkpoint: " : "",
                   on_one_line(kept.value().text).c_str());
   }
-  STARLING_TRY(answer, admin.ask(call.action, call.worker));
+  STARLING_TRY(answer, admin.ask(call.action, call.worker, call.peak_rate));
   if (answer.state == AdminState::kRefused) return Error(Code::kBadInput, on_one_line(answer.text));
   std::printf("%s\n", on_one_line(answer.text).c_str());
   return 0;

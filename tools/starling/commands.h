@@ -98,6 +98,7 @@ struct CoordinatorCommand {
   std::string replace;      // with it: the name of the one that goes
   std::string remove;       // starts no coordinator: has the group take out the one of this name
   bool child = false;       // started by `run`: event lines go to stdout, ends with its parent
+  std::uint64_t told = 0;   // of a child: CoordinatorOptions::told
   std::string metrics;      // port, or host:port, where they are served; empty: nowhere
   std::string tensorboard;  // folder of curves; empty: none
 };
@@ -147,9 +148,9 @@ struct DiagnoseCommand {
 int diagnose(const DiagnoseCommand& command);
 
 struct AdminCommand {
-  std::string action;  // drain, evict, checkpoint, stop
-  std::vector<std::string>
-      words;         // of drain and evict the worker's name; the run's folder or addresses
+  std::string action;  // drain, evict, checkpoint, stop, rate
+  // Of drain and evict the worker's name, of rate the number; the run's folder or addresses.
+  std::vector<std::string> words;
   std::string keys;  // a file or a folder of split keys; empty: as the folder says
   std::string name;  // of the key; empty: admin, or the one that is in the file
   bool now = false;  // stop: without a checkpoint

@@ -22,6 +22,7 @@
 #include "tools/processes/signals.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/coordinators.h"
+#include "tools/starling/earlier_run.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/farewell.h"
 #include "tools/starling/group.h"
@@ -362,6 +363,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   STARLING_TRY(options, options_of(command));
   const Job job = options.job;
   const JobId run = options.job_id;
+  options.told = command.child ? Version(command.told) : told_in(events_path(command));
   KeyWatch keys(command.keys, command.name, options.job_id);
   const Version from =
       options.checkpoints.empty() ? Version{0} : options.checkpoints.back().version;

@@ -156,7 +156,8 @@ class Processes : public Coordinators {
                                        "--peers",     address_.substr(6),
                                        "--workers",   std::to_string(options_.workers),
                                        "--state",     path(name),
-                                       "--log",       options_.log};
+                                       "--log",       options_.log,
+                                       "--told",      std::to_string((last_step_ + 1).value())};
     if (!options_.checkpoints.empty()) arguments.push_back("--resume");
     if (!std::exchange(place.has_run, true)) arguments.push_back("--new");
     auto pid = children_.spawn(arguments, ends[1]);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -173,6 +174,20 @@ std::optional<event::Done> finished_run(const std::string& folder, const Job& jo
       !fs::is_regular_file(fs::path(folder) / model_file_of(job), error))
     return std::nullopt;
   return first_event<event::Done>(folder);
+}
+
+Version told_in(const std::string& path) {
+  Version told = 0;
+  std::ifstream file(path, std::ios::binary);
+  constexpr std::string_view kStep = "\"ev\":\"step\"", kVersion = "\"version\":";
+  for (std::string text; std::getline(file, text);) {  // perhaps of a million steps
+    const std::size_t at = text.find(kVersion);
+    if (at == std::string::npos || text.find(kStep) == std::string::npos) continue;
+    std::uint64_t version = 0;
+    std::from_chars(text.data() + at + kVersion.size(), text.data() + text.size(), version);
+    told = std::max(told, Version(version) + 1);
+  }
+  return told;
 }
 
 int tell_finished(const event::Done& done, const std::string& folder) {

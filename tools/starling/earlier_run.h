@@ -26,6 +26,9 @@ Result<std::string> put_aside_run_without_steps(const std::string& folder);
 // found out may have left manifests that do not say so.
 std::optional<Version> doubt_told_in(const std::string& folder);
 
+// Returns a version of which, and of any after it, that file of events has no step; 0: it has none at all.
+Version told_in(const std::string& path);
+
 // Returns the end of that folder's run of this very job, if it is done and
 // has saved its model: a command that is started again has no work left.
 std::optional<event::Done> finished_run(const std::string& folder, const Job& job);

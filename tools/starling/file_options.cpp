@@ -121,16 +121,19 @@ void add_admin(CLI::App& app, AdminCommand& o) {
       "  drain WORKER    the worker hands over what it holds and leaves, without a pause\n"
       "  evict WORKER    the worker is left out at once, as one that hangs\n"
       "  checkpoint      one is written of the next step\n"
-      "  stop            the run ends in order, with a checkpoint if the job has them",
+      "  stop            the run ends in order, with a checkpoint if the job has them\n"
+      "  rate NUMBER     takes the place of [optimizer].peak_rate from the next step on, at all\n"
+      "                  workers alike; the schedule stays",
       "starling admin drain worker-2 out\n"
+      "  starling admin rate 3e-4 out\n"
       "  starling admin stop 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000 --keys keys");
-  sub->add_option("action", o.action, "drain, evict, checkpoint or stop")
-      ->check(CLI::IsMember({"drain", "evict", "checkpoint", "stop"}))
+  sub->add_option("action", o.action, "drain, evict, checkpoint, stop or rate")
+      ->check(CLI::IsMember({"drain", "evict", "checkpoint", "stop", "rate"}))
       ->required();
-  sub->add_option(
-         "where", o.words,
-         "of drain and evict the worker first; then the run: its folder (--out of `run` or "
-         "`coordinator`), or the addresses of its coordinators, as of worker --join")
+  sub->add_option("where", o.words,
+                  "of drain and evict the worker first, of rate the number; then the run: its "
+                  "folder (--out of `run` or "
+                  "`coordinator`), or the addresses of its coordinators, as of worker --join")
       ->required()
       ->expected(1, 2);
   sub->add_option("--keys", o.keys, "a key file, or a folder of split keys, instead of the run's")

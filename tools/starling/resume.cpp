@@ -91,6 +91,15 @@ std::string script_remark(const Job& job, const std::vector<Checkpoint>& to_go_o
          differences + "); the steps from there on are those of the script as it is now";
 }
 
+std::string rate_note(const Job& job, const std::vector<Checkpoint>& to_go_on_from) {
+  if (to_go_on_from.empty() || to_go_on_from.back().rates.empty()) return {};
+  const RateChange& last = to_go_on_from.back().rates.back();
+  return "the peak rate is " + number_text(last.peak_rate) + ", as it was changed after step " +
+         std::to_string(last.from) + "; " +
+         as_option("--peak-rate", number_text(job.optimizer.peak_rate)) +
+         " goes back to that of the job file";
+}
+
 Result<Job> job_to_go_on(Job job, const ResumeOptions& options) {
   if (!job.checkpoint.on()) return job;
   const auto storage = open_storage(job.checkpoint.dir);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/overloaded.h"
+#include "core/job/words.h"
 #include "core/observe/loss_curve.h"
 #include "core/text/tokens_note.h"
 
@@ -73,7 +74,8 @@ void Spectator::show(const Event& event) {
             say("the coordinators of the group are now " + names_of_coordinators(e.places));
           },
           [&](const event::AdminActed& e) {
-            say(e.by + " asks for " + e.action + (e.worker.empty() ? "" : " of " + e.worker));
+            say(e.by + " asks for " + e.action + (e.worker.empty() ? "" : " of " + e.worker) +
+                (e.peak_rate ? " " + job_words::number_text(*e.peak_rate) : ""));
           },
           [&](const event::TransportChosen& e) {
             if (e.on_device) say("bytes go from device to device (" + e.why + ")");

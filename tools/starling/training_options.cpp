@@ -295,6 +295,7 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
   add_metrics(sub, o.metrics);
   add_tensorboard(sub, o.tensorboard);
   sub->add_flag("--child", o.child)->group("");
+  sub->add_option("--told", o.told)->group("");
   add_log(sub, o);
 }
 

@@ -153,14 +153,12 @@ class Course:
         self._samples, self._passes = int(start["samples"]), passes
         self._per_step = int(start["micro_batches"]) * int(start["sequences"])
         self._steps = int(start["steps"])
-        self._optimizer = _section(start["job"], "optimizer")
 
     def step(self, event: "Mapping[str, Any]") -> StepEvent:
         done = int(event["version"]) + 1
-        rate = event["rate"] if "rate" in event else self._rate(done - 1)
         measured = dict(zip(self._metrics, map(number, event.get("metrics", []))))
         epoch = done * self._per_step / self._samples if self._samples else 0.0
-        step = StepEvent(done, number(event["loss"]), number(event["norm"]), rate, epoch if self._passes else None, self._per_step,
+        step = StepEvent(done, number(event["loss"]), number(event["norm"]), event.get("rate"), epoch if self._passes else None, self._per_step,
                          bool(event["skipped"]), measured, workers=int(event["world"]), ms=number(event["ms"]),
                          time=event["time"])
         return self.evaluated(step, event[_EVALUATION]) if _EVALUATION in event else step
@@ -180,19 +178,6 @@ class Course:
     def passes(self, steps: int) -> int:
         """That are over after so many steps."""
         return steps * self._per_step // self._samples if self._samples else 0
-
-    def _rate(self, step: int) -> "Optional[float]":
-        """As learning_rate() in core/job/job.cpp; None for a schedule of another kind."""
-        if not {"peak_rate", "warmup_steps", "floor"} <= set(self._optimizer) or "schedule" in self._optimizer:
-            return None
-        peak, floor = (float(self._optimizer[key]) for key in ("peak_rate", "floor"))
-        warmup = int(self._optimizer["warmup_steps"])
-        schedule = int(self._optimizer.get("schedule_steps", "0")) or self._steps
-        if step < warmup:
-            return peak * (step + 1) / warmup
-        if step + 1 >= schedule:
-            return peak * floor
-        return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * (step + 1 - warmup) / (schedule - warmup))) / 2)
 
 
 def _section(job: str, name: str) -> "dict[str, str]":
