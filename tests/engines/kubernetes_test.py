@@ -106,6 +106,22 @@ def the_same_workers_lie_in_objects_of_others(place):
         require(json.loads(said) == plain, f"{options}: {job}, is {plain} alone")
 
 
+def workers_show_tokens_of_their_account(place):
+    section = ('[identity]\\nissuer = "https://kubernetes.default.svc.cluster.local"\\naudience = "small"\\n'
+               '[identity.claims]\\nsub = ["system:serviceaccount:lab:small-worker"]\\n')
+    for options in ("", "--workers-as jobset", "--workers-as trainjob"):
+        with_identity = Page(place, lambda commands, options=options: commands.replace(
+            "starling launch", f"printf '{section}' >> job.toml\nstarling launch") + f" --identity --namespace lab {options}")
+        objects = objects_of(os.path.join(with_identity.home, "kubernetes"))
+        require(("ServiceAccount", "small-worker") in objects and ("Secret", "small-worker-tokens") not in objects, list(objects))
+        pod = objects["Job", "small-worker-node-0" if options else "small-worker"]["spec"]["template"]["spec"]
+        tokens = [source for volume in pod["volumes"] if volume["name"] == "identity" for source in volume["projected"]["sources"]]
+        require(pod["serviceAccountName"] == "small-worker" and tokens[0]["serviceAccountToken"]["audience"] == "small", pod)
+        require(sorted(objects["ConfigMap", "small-join"]["data"]) == ["join.public"], objects["ConfigMap", "small-join"])
+        kept = sorted(os.listdir(os.path.join(with_identity.home, "kubernetes", "keys")))
+        require(not [name for name in kept if name.startswith("worker")], kept)
+
+
 def what_kubernetes_takes_changes_no_bit(place):
     volume = place.path("volume")
     os.mkdir(volume)
@@ -148,4 +164,4 @@ def what_kubernetes_takes_changes_no_bit(place):
     compare_models_with_an_undisturbed_run(place, job, volume)
 
 
-main(the_pages_manifests_are_whole, the_same_workers_lie_in_objects_of_others, what_kubernetes_takes_changes_no_bit)
+main(the_pages_manifests_are_whole, the_same_workers_lie_in_objects_of_others, workers_show_tokens_of_their_account, what_kubernetes_takes_changes_no_bit)

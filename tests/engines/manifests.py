@@ -111,10 +111,12 @@ def loose_ends_of(pod, claims):
     """What a pod's template names and nobody has."""
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     for volume in volumes.values():
-        if "configMap" in volume and volume["configMap"]["name"] not in of("ConfigMap"):
+        if "configMap" in volume and volume["configMap"]["name"] not in (*of("ConfigMap"), "kube-root-ca.crt"):  # each namespace has that one
             yield f"ConfigMap of {volume}"
         if "secret" in volume and volume["secret"]["secretName"] not in of("Secret"):
             yield f"Secret of {volume}"
+    if pod.get("serviceAccountName", "default") not in (*of("ServiceAccount"), "default"):
+        yield f"account {pod['serviceAccountName']}"
     for container in pod["containers"]:
         variables = {variable["name"] for variable in container["env"]}
         for mount in container["volumeMounts"]:
@@ -140,7 +142,8 @@ def loose_ends():
             yield from loose_ends_of(spec["template"]["spec"], claims)
     # Every worker's token, and every coordinator's key.
     keys = {key for secret in of("Secret").values() for key in secret["data"]}
-    wanted = {f"worker-{n}.token" for job in of("Job").values() for n in range(job["spec"]["completions"])}
+    wanted = {f"worker-{n}.token" for job in of("Job").values() for n in range(job["spec"]["completions"])
+              if "serviceAccountName" not in job["spec"]["template"]["spec"]}
     wanted |= {f"coordinator-{n}" for group in of("StatefulSet").values() for n in range(group["spec"]["replicas"])}
     yield from wanted - keys
 

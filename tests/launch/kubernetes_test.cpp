@@ -53,6 +53,50 @@ TEST_CASE("kubernetes: a queue begins a part of the workers, if it is not all of
   }
 }
 
+// Goal: nothing secret is copied to workers, and coordinators let in this account alone.
+TEST_CASE("kubernetes: workers show tokens of their service account instead of having keys") {
+  LaunchPlan plan = of_kubernetes();
+  plan.identity = true;
+  plan.tokens = 0;
+  CHECK(kubernetes_refusal(plan).find("this one has no [identity]") != std::string::npos);
+  plan.job.identity.issuer = "https://id.example/cluster";
+  plan.job.identity.audience = "star ling";
+  Launch launch = kubernetes_files(plan).value();
+  const std::string workers = text_of(launch, "workers.yaml");
+  for (const char* part :
+       {"kind: ServiceAccount\n", "serviceAccountName: tiny-worker\n", "audience: \"star ling\"\n",
+        "--join /starling/join/join.public --identity-token /starling/identity/token --threads",
+        "name: tiny-join\n"})
+    CHECK_MESSAGE(has(workers, part), part);
+  CHECK(workers.find("kind: ServiceAccount") < workers.find("kind: Job"));
+  CHECK_FALSE(has(workers, "worker-tokens"));
+  const std::string list = text_of(launch, "kustomization.yaml");
+  CHECK(has(list, "      - keys/join.public\n"));
+  CHECK_FALSE(has(list, "worker-"));
+  CHECK_FALSE(has(text_of(launch, "coordinators.yaml"), "--identity-ca"));
+  CHECK(has(text_of(launch, "README.md"), "system:serviceaccount:NAMESPACE:tiny-worker"));
+  // An issuer inside the cluster has a certificate of the cluster's own.
+  plan.job.identity.issuer = "https://kubernetes.default.svc.cluster.local";
+  const std::string coordinators = text_of(kubernetes_files(plan).value(), "coordinators.yaml");
+  CHECK(has(coordinators, "--identity-ca /starling/cluster/ca.crt"));
+  CHECK(has(coordinators, "name: kube-root-ca.crt\n"));
+  // Another account would be refused by every coordinator.
+  plan.job.identity.claims = {{{"sub"}, {"system:serviceaccount:lab:tiny-worker"}}};
+  CHECK(kubernetes_refusal(plan) == "");
+  plan.name_space = "lab";
+  CHECK(kubernetes_refusal(plan) == "");
+  plan.name_space = "other";
+  CHECK(kubernetes_refusal(plan).find("the workers' service account is "
+                                      "system:serviceaccount:other:tiny-worker") !=
+        std::string::npos);
+  plan.name_space.clear();
+  plan.job.identity.claims = {{{"sub"}, {"system:serviceaccount:lab:worker"}}};
+  CHECK(kubernetes_refusal(plan).find("[identity.claims].sub lets in ") == 0);
+  plan.job.identity.claims.clear();
+  plan.job.identity.audience = "a\"b";
+  CHECK(kubernetes_refusal(plan).find("cannot quote") != std::string::npos);
+}
+
 // Trainer refuses a TrainJob whose runtime is not there yet.
 TEST_CASE("kubernetes: a TrainJob stands behind its runtime, and kustomize leaves it there") {
   LaunchPlan plan = of_kubernetes();

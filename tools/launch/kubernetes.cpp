@@ -37,12 +37,29 @@ configMapGenerator:
   - name: {{name}}-job
     files:
       - job.toml
-secretGenerator:
+{{join}}secretGenerator:
   - name: {{name}}-coordinator-keys
     files:
-{{coordinator_keys}}  - name: {{name}}-worker-tokens
+{{coordinator_keys}}{{tokens}})";
+
+// Addresses and public keys: nothing of it is secret.
+constexpr const char* kJoin = R"(  - name: {{name}}-join
     files:
-{{tokens}})";
+      - keys/join.public
+)";
+constexpr const char* kTokens = R"(  - name: {{name}}-worker-tokens
+    files:
+)";
+
+// An issuer within the cluster has a certificate of the cluster's own CA, which each namespace has.
+constexpr const char* kInCluster = "https://kubernetes.default.svc";
+constexpr const char* kCaMount = R"(            - name: cluster-ca
+              mountPath: /starling/cluster
+)";
+constexpr const char* kCaVolume = R"(        - name: cluster-ca
+          configMap:
+            name: kube-root-ca.crt
+)";
 
 // Of pods whose checkpoints or data are in object storage: its key, unless a service account has it.
 constexpr const char* kKubernetesStore = R"(          envFrom:
@@ -127,7 +144,7 @@ spec:
               {{begin}}
               exec {{program}} coordinator --job /starling/job/job.toml --keys /starling/keys/coordinator-${POD##*-} \
                 --listen 0.0.0.0:7000 --peers {{peers}} \
-                --workers {{min_workers}} --state log --out out $new
+                --workers {{min_workers}} --state log --out out{{identity_ca}} $new
           ports:
             - name: control
               containerPort: 7000
@@ -142,12 +159,12 @@ spec:
               mountPath: /starling/keys
             - name: state
               mountPath: /starling/state
-            - name: tmp
+{{ca_mount}}            - name: tmp
               mountPath: /tmp
             - name: volume
               mountPath: {{folder}}
       volumes:
-        - name: job
+{{ca_volume}}        - name: job
           configMap:
             name: {{name}}-job
         - name: keys
@@ -266,6 +283,16 @@ constexpr const char* kReadmeMore =
   tokens for {{keys}}.
 )";
 
+constexpr const char* kReadmeMoreIdentity =
+    R"(- More workers: `kubectl{{in}} patch job {{name}}-worker -p '{"spec":{"completions":{{more}},"parallelism":{{more}}}}'`.
+)";
+
+constexpr const char* kReadmeIdentity =
+    R"(- No worker has a key: each shows the token of its service account, of audience `{{audience}}` and with
+  `sub` = `{{subject}}`, to coordinators that ask {{issuer}} for its keys
+  (docs/identity.md; `kubectl get --raw /.well-known/openid-configuration` says what this cluster's issuer is called).
+)";
+
 constexpr const char* kReadmeQueue =
     R"(- The workers wait for the LocalQueue `{{queue}}` of Kueue, which has to be there: `kubectl{{in}} get workloads` says for what.
 )";
@@ -296,8 +323,7 @@ coordinator, and with that section the job goes on from there when it is applied
 
 {{readme_more}}{{readme_queue}}- After the end the coordinators are started again and again, which harms nothing, until they are deleted.
 - `resources` are what is asked for, not limits; what a job needs, `starling check` says of its file.
-- The files in `keys` let in whoever has them, and are in two Secrets.
-{{readme_store}})";
+{{readme_keys}}{{readme_store}})";
 
 Result<> check_path(const std::string& what, const std::string& path) {
   if (path.size() > 1 && path.front() == '/' &&
@@ -359,6 +385,9 @@ Result<> check_kubernetes(const LaunchPlan& plan) {
     return Error(Code::kBadInput, "a Secret has room for the tokens of " +
                                       std::to_string(kTokensMax) + " workers, and there are " +
                                       std::to_string(plan.tokens) + "; --workers, --keys");
+  if (plan.identity) {
+    STARLING_TRY(check_workers_identity(plan));
+  }
   if (plan.job.checkpoint.on() && !s3::is_place(plan.job.checkpoint.dir) &&
       !plan.job.checkpoint.dir.starts_with(plan.folder + "/"))
     return Error(Code::kBadInput, "[checkpoint].dir is " + plan.job.checkpoint.dir +
@@ -397,6 +426,7 @@ Result<Launch> kubernetes_files(const LaunchPlan& plan) {
                        {"name", plan.name},
                        {"more", std::to_string(plan.workers + 2)},
                        {"keys", std::to_string(plan.tokens)}};
+  const bool in_cluster = plan.identity && plan.job.identity.issuer.starts_with(kInCluster);
   const Fields fields{
       {"name", plan.name},
       {"store", store.empty() ? "" : fill(kKubernetesStore, of_store)},
@@ -419,7 +449,7 @@ Result<Launch> kubernetes_files(const LaunchPlan& plan) {
       {"readme_queue",
        plan.queue.empty() ? "" : fill(kReadmeQueue, {{"queue", plan.queue}, {"in", in}})},
       {"readme_more", plan.workers_as == WorkersAs::kJob
-                          ? fill(kReadmeMore, of_more)
+                          ? fill(plan.identity ? kReadmeMoreIdentity : kReadmeMore, of_more)
                           : "- The number of these workers is fixed, and the cluster needs the "
                             "controller of this kind (" +
                                 object.kind + ").\n"},
@@ -430,7 +460,20 @@ Result<Launch> kubernetes_files(const LaunchPlan& plan) {
       {"grace", std::to_string(plan.notice_s + kBeyondNoticeS)},
       {"gpu", plan.job.isa == "cuda" ? kGpu : ""},
       {"coordinator_keys", list("coordinator-", coordinators, "")},
-      {"tokens", list("worker-", plan.tokens, ".token")},
+      {"join", plan.identity ? fill(kJoin, {{"name", plan.name}}) : ""},
+      {"tokens", plan.identity ? ""
+                               : fill(kTokens, {{"name", plan.name}}) +
+                                     list("worker-", plan.tokens, ".token")},
+      {"identity_ca",
+       in_cluster ? " \\\n                --identity-ca /starling/cluster/ca.crt" : ""},
+      {"ca_mount", in_cluster ? kCaMount : ""},
+      {"ca_volume", in_cluster ? kCaVolume : ""},
+      {"readme_keys", plan.identity
+                          ? fill(kReadmeIdentity, {{"audience", plan.job.identity.audience},
+                                                   {"subject", worker_subject(plan)},
+                                                   {"issuer", plan.job.identity.issuer}})
+                          : "- The files in `keys` let in whoever has them, and are in two "
+                            "Secrets.\n"},
       {"pod", kPod},
       {"container", fill(kContainer, {{"image", plan.image}})},
       {"spread", coordinators > 1 ? kSpread : ""},

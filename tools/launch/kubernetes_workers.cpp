@@ -3,6 +3,8 @@
 
 #include "tools/launch/kubernetes_workers.h"
 
+#include <algorithm>
+
 #include "core/base/check.h"
 
 namespace starling::tools {
@@ -100,7 +102,7 @@ spec:
 
 // The spec of the Job, as deep as it lies in a Job of its own.
 constexpr const char* kSpec =
-    R"(  # The index of a pod is the number of its token.{{numbers}}
+    R"(  # {{index}}{{numbers}}
   completionMode: Indexed
   completions: {{workers}}
   parallelism: {{workers}}
@@ -141,7 +143,7 @@ constexpr const char* kSpec =
         app.kubernetes.io/instance: "{{name}}"
         app.kubernetes.io/component: worker
     spec:
-      restartPolicy: Never
+{{account}}      restartPolicy: Never
       # {{notice}} seconds for a worker to leave after SIGTERM, and some to end.
       terminationGracePeriodSeconds: {{grace}}
 {{pod}}      containers:
@@ -156,31 +158,64 @@ constexpr const char* kSpec =
             - -c
             - |
               mkdir -p {{folder}}/{{name}}/worker-$WORKER && cd {{folder}}/{{name}}/worker-$WORKER || exit
-              exec {{program}} worker --join /starling/token --threads {{threads}} --notice {{notice}} \
+              exec {{program}} worker {{joins}} --threads {{threads}} --notice {{notice}} \
                 --wait {{wait}} --drained-code 7
           resources:
             requests:
               cpu: {{threads}}
               memory: 1Gi
 {{gpu}}          volumeMounts:
-            # Its own token, of all that the Secret has.
-            - name: tokens
-              mountPath: /starling/token
-              subPathExpr: worker-$(WORKER).token
-            - name: tmp
+{{key_mounts}}            - name: tmp
               mountPath: /tmp
             - name: volume
               mountPath: {{folder}}
       volumes:
-        - name: tokens
-          secret:
-            secretName: {{name}}-worker-tokens
-            defaultMode: 0440
-        - name: tmp
+{{key_volumes}}        - name: tmp
           emptyDir: {}
         - name: volume
           persistentVolumeClaim:
             claimName: "{{claim}}"
+)";
+
+// How a worker is let in: by the token of its number, or by what the cluster says of its service account.
+constexpr const char* kTokenMounts = R"(            # Its own token, of all that the Secret has.
+            - name: tokens
+              mountPath: /starling/token
+              subPathExpr: worker-$(WORKER).token
+)";
+constexpr const char* kTokenVolumes = R"(        - name: tokens
+          secret:
+            secretName: {{name}}-worker-tokens
+            defaultMode: 0440
+)";
+constexpr const char* kIdentityMounts = R"(            - name: join
+              mountPath: /starling/join
+            - name: identity
+              mountPath: /starling/identity
+)";
+constexpr const char* kIdentityVolumes = R"(        - name: join
+          configMap:
+            name: {{name}}-join
+        # Of the pod's service account, for this audience alone; the kubelet renews it.
+        - name: identity
+          projected:
+            sources:
+              - serviceAccountToken:
+                  path: token
+                  audience: "{{audience}}"
+                  expirationSeconds: 600
+)";
+constexpr const char* kAccount =
+    R"(# As its name, "{{subject}}", tokens of the workers say what they are of.
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{name}}-worker
+  labels:
+    app.kubernetes.io/name: starling
+    app.kubernetes.io/instance: "{{name}}"
+automountServiceAccountToken: false
+---
 )";
 
 std::string indented(const std::string& lines, std::size_t by) {
@@ -205,11 +240,24 @@ std::string workers_text(const LaunchPlan& plan, Fields fields) {
                                                ? ""
                                                : fill(kQueueOfJob, fields));
   fields.emplace_back("labels", fill(kLabels, fields));
+  fields.emplace_back("audience", plan.job.identity.audience);
+  fields.emplace_back("subject", worker_subject(plan));
+  const bool identity = plan.identity;
+  fields.emplace_back("index", identity ? "The index of a pod is the number of its folder."
+                                        : "The index of a pod is the number of its token.");
+  fields.emplace_back("joins", identity ? "--join /starling/join/join.public --identity-token "
+                                          "/starling/identity/token"
+                                        : "--join /starling/token");
+  fields.emplace_back("account",
+                      identity ? fill("      serviceAccountName: {{name}}-worker\n", fields) : "");
+  fields.emplace_back("key_mounts", identity ? kIdentityMounts : kTokenMounts);
+  fields.emplace_back("key_volumes", fill(identity ? kIdentityVolumes : kTokenVolumes, fields));
   fields.emplace_back("numbers", plan.workers_as == WorkersAs::kJob
                                      ? " Both numbers may be changed together while the job runs."
                                      : "");
   const std::string spec = fill(kSpec, fields);
-  std::string text = fill(kHead, fields);
+  // Before the pods that want it, wherever kustomize leaves the order.
+  std::string text = fill(kHead, fields) + (identity ? fill(kAccount, fields) : "");
   switch (plan.workers_as) {
     case WorkersAs::kJob:
       text += fill(kJobHead, fields) + spec;
@@ -222,6 +270,41 @@ std::string workers_text(const LaunchPlan& plan, Fields fields) {
       break;
   }
   return text;
+}
+
+std::string worker_subject(const LaunchPlan& plan) {
+  return "system:serviceaccount:" + (plan.name_space.empty() ? "NAMESPACE" : plan.name_space) +
+         ":" + plan.name + "-worker";
+}
+
+Result<> check_workers_identity(const LaunchPlan& plan) {
+  const IdentitySpec& identity = plan.job.identity;
+  if (!identity.on())
+    return Error(Code::kBadInput,
+                 "--identity is for a job whose workers show tokens, and this one has no "
+                 "[identity]; docs/identity.md");
+  for (const std::string* text : {&identity.audience, &identity.issuer})
+    if (text->find_first_of("\"\\$`") != std::string::npos || !check_line("[identity]", *text))
+      return Error(
+          Code::kBadInput,
+          "[identity] has characters that a manifest cannot quote, expected none of \" \\ $ "
+          "` and no control characters, is " +
+              *text);
+  for (const ClaimRule& rule : identity.claims) {
+    if (rule.path != std::vector<std::string>{"sub"}) continue;
+    const std::string subject = worker_subject(plan);
+    const std::string end = subject.substr(subject.rfind(':'));
+    const auto lets_in = [&](const std::string& value) {
+      return plan.name_space.empty()
+                 ? value.starts_with("system:serviceaccount:") && value.ends_with(end)
+                 : value == subject;
+    };
+    if (std::ranges::none_of(rule.values, lets_in))
+      return Error(Code::kBadInput, "[identity.claims].sub lets in " + rule.values.front() +
+                                        ", and the workers' service account is " + subject +
+                                        "; --name and --namespace");
+  }
+  return ok();
 }
 
 WorkersObject workers_object(const LaunchPlan& plan) {

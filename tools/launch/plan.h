@@ -35,8 +35,9 @@ struct LaunchPlan {
   std::string image, claim, folder;
   std::string name_space;  // empty: the one that kubectl uses by itself
   WorkersAs workers_as = WorkersAs::kJob;
-  std::string queue;  // of Kueue; empty: none
-  std::string gpu;    // of a worker, as SkyPilot or dstack names it; empty: none
+  std::string queue;      // of Kueue; empty: none
+  bool identity = false;  // workers show tokens of the cluster (docs/identity.md), and have no key
+  std::string gpu;        // of a worker, as SkyPilot or dstack names it; empty: none
 };
 
 struct LaunchFile {

@@ -119,6 +119,7 @@ Result<> check_options(const LaunchCommand& command) {
       {"--volume", !command.volume.empty(), "kubernetes", true},
       {"--namespace", !command.name_space.empty(), "kubernetes"},
       {"--queue", !command.queue.empty(), "kubernetes"},
+      {"--identity", command.identity, "kubernetes"},
       {"--workers-as", command.workers_as != WorkersAs::kJob, "kubernetes"},
       {"--coordinators", command.coordinators != 0, "kubernetes"},
   };
@@ -206,6 +207,7 @@ Result<> put_pods(const LaunchCommand& command, LaunchPlan& plan) {
   plan.name_space = command.name_space;
   plan.workers_as = command.workers_as;
   plan.queue = command.queue;
+  plan.identity = command.identity;
   return ok();
 }
 
@@ -288,7 +290,7 @@ Result<KeyRing> keys_of(const LaunchCommand& command, const LaunchPlan& plan) {
     if (coordinators != 1 && coordinators != 3 && coordinators != 5)
       return bad_input("a job has 1, 3 or 5 coordinators, and --at names " +
                        std::to_string(coordinators));
-    return KeyRing::generate(coordinators, keys_for(plan.workers));
+    return KeyRing::generate(coordinators, plan.identity ? 0 : keys_for(plan.workers));
   }
   STARLING_TRY(ring, KeyRing::load(command.keys));
   auto founders = ring.numbered("coordinator");
@@ -299,7 +301,7 @@ Result<KeyRing> keys_of(const LaunchCommand& command, const LaunchPlan& plan) {
     return bad_input("--keys has secret keys of " + std::to_string(secrets) +
                      " coordinators, expected " + std::to_string(coordinators) + "; " +
                      command.keys);
-  if (tokens_of(ring) < plan.workers)
+  if (!plan.identity && tokens_of(ring) < plan.workers)
     return bad_input("--keys has no secret key of worker-" + std::to_string(tokens_of(ring)) +
                      ", expected those of " + std::to_string(plan.workers) +
                      " workers, from 0 on; " + command.keys);
@@ -331,7 +333,7 @@ Result<> carry_out(const LaunchCommand& command) {
   STARLING_TRY(check_options(command));
   STARLING_TRY(plan, plan_of(command));
   STARLING_TRY(ring, keys_of(command, plan));
-  plan.tokens = tokens_of(ring);
+  plan.tokens = plan.identity ? 0 : tokens_of(ring);
   STARLING_TRY(launch, std::ranges::find(kEngines, command.engine, &Engine::name)->files(plan));
   if (command.submit) {
     STARLING_TRY(check_submit(launch));
@@ -455,6 +457,10 @@ void add_launch(CLI::App& app, LaunchCommand& o) {
          "what the workers are: job; jobset; or trainjob, with a TrainingRuntime, of Kubeflow's "
          "Trainer (default: job)")
       ->check(CLI::IsMember({"job", "jobset", "trainjob"}))
+      ->group("Kubernetes");
+  sub->add_flag("--identity", o.identity,
+                "workers show tokens of their service account instead of having keys; of a job "
+                "with [identity]")
       ->group("Kubernetes");
   sub->add_option("--queue", o.queue, "of Kueue, which begins the workers (default: none)")
       ->group("Kubernetes");

@@ -22,6 +22,7 @@ struct LaunchCommand {
   std::string partition, coordinator_partition;
   std::string image, volume, name_space, queue, gpu;
   WorkersAs workers_as = WorkersAs::kJob;
+  bool identity = false;  // LaunchPlan's
   std::uint32_t coordinators = 0;
   bool submit = false;
 };
