@@ -558,8 +558,7 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
 
   std::optional<oidc::Provider> provider;
   if (options.job.identity.on()) {
-    const std::string kept =
-        options.state_dir.empty() ? "" : options.state_dir + "/identity-keys.json";
+    const std::string kept = options.state_dir.empty() ? "" : options.state_dir + "/identity-keys";
     STARLING_TRY(made, oidc::Provider::make({options.job.identity, options.identity_ca, {}, kept}));
     provider = std::move(made);
   }

@@ -1,11 +1,13 @@
 #include "core/formats/oidc/provider.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <utility>
 
 #include "core/base/check.h"
 #include "core/base/file_system.h"
+#include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/formats/s3/http.h"
 #include "core/formats/synced_file.h"
@@ -38,7 +40,8 @@ Result<std::string> read_address(const std::string& address, const std::string& 
   call.ca_option = "--identity-ca";
   STARLING_TRY(reply, http->send(call));
   if (reply.status != 200)
-    return Error(Code::kUnavailable, "it answers with status " + std::to_string(reply.status));
+    return Error(reply.status >= 500 || reply.status == 429 ? Code::kUnavailable : Code::kBadInput,
+                 "it answers with status " + std::to_string(reply.status));
   return std::move(reply.body);
 }
 
@@ -78,6 +81,14 @@ Result<Provider> Provider::make(Options options) {
     options.read = [ca = options.ca_file](const std::string& place) {
       return has_scheme(place) ? read_address(place, ca) : read_file(place);
     };
+  if (!options.kept.empty()) {  // of this provider, and of no other that the job had before
+    const std::string whose = options.rules.issuer + "\n" + options.rules.jwks;
+    char name[17];
+    std::snprintf(name, sizeof name, "%016llx",
+                  static_cast<unsigned long long>(
+                      hash64(as_bytes(std::span<const char>(whose.data(), whose.size())))));
+    options.kept += "-" + std::string(name) + ".json";
+  }
   return Provider(std::move(options));
 }
 
@@ -108,7 +119,7 @@ std::optional<KeySet> Provider::kept_keys() const {
 
 Result<KeySet> Provider::ask() const {
   auto keys = ask_now();
-  if (keys) return keys;
+  if (keys || keys.error().code() != Code::kUnavailable) return keys;  // it says so itself
   auto kept = kept_keys();
   if (!kept) return keys;
   kept->why_kept = keys.error().text();

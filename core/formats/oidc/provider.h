@@ -30,7 +30,8 @@ class Provider {
     std::string ca_file;  // of certificates that are trusted instead of the system's; empty: those
     // Reads what is at an address or a file. Empty: over HTTP, or the file.
     std::function<Result<std::string>(const std::string&)> read{};
-    // A file for the provider's answer, which counts while the provider is away; empty: none is kept.
+    // Path of a file for the provider's answer, which counts while nobody answers there; its end follows from the
+    // provider. Empty: none is kept.
     std::string kept{};
   };
   // Errors: kBadInput  the CA's file cannot be read, a file of keys is none, or there is no libcurl to ask with.

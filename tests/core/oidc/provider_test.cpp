@@ -122,7 +122,7 @@ TEST_CASE("oidc: keys of an earlier answer count for a day while the provider is
   const Signer key = Signer::ec("key", "P-256"), next = Signer::ec("next", "P-256");
   const DataFolder folder;
   Web web;
-  web.kept = folder.path() + "/keys.json";
+  web.kept = folder.path() + "/keys";
   web.has({key.jwk()});
   {
     auto before = web.provider();
@@ -149,15 +149,35 @@ TEST_CASE("oidc: keys of an earlier answer count for a day while the provider is
   // Another answer takes its place, and neither an old one nor what is none counts.
   web.away = "Connection refused";
   auto later = web.provider();
+  const auto kept = std::filesystem::directory_iterator(folder.path())->path();
   CHECK(said_by(later, token_of(next), 0s) == "");
   CHECK(said_by(later, token_of(key), 1s) == line);
   std::filesystem::last_write_time(
-      web.kept, std::filesystem::file_time_type::clock::now() - Provider::kKeptFor);
+      kept, std::filesystem::file_time_type::clock::now() - Provider::kKeptFor);
   auto old = web.provider();
   CHECK(said_by(old, token_of(next), 0s) == line);
-  std::ofstream(web.kept) << "{}";
+  std::ofstream(kept) << "{}";
   auto none = web.provider();
   CHECK(said_by(none, token_of(next), 0s) == line);
+}
+
+// Goal: what the provider answers counts, also where that is that it has no such keys any more.
+TEST_CASE("oidc: keys of an earlier answer count for no provider that answers, and for no other") {
+  const Signer key = Signer::ec("key", "P-256");
+  const DataFolder folder;
+  Web web;
+  web.kept = folder.path() + "/keys";
+  web.has({key.jwk()});
+  auto before = web.provider();
+  CHECK(said_by(before, token_of(key), 0s) == "");
+  web.pages[kKeys] = "{\"keys\":[]}";
+  auto revoked = web.provider();
+  CHECK(said_by(revoked, token_of(key), 0s).find("later: identity: the keys of ") == 0);
+  web.away = "Connection refused";
+  auto other = web.provider("https://other.example/jwks");
+  CHECK(said_by(other, token_of(key), 0s).find("later: identity: the keys of ") == 0);
+  auto same = web.provider();
+  CHECK(said_by(same, token_of(key), 0s) == "");
 }
 
 TEST_CASE(
