@@ -8,6 +8,7 @@ import subprocess
 
 from cluster import Cluster
 from harness import LEFT, STARLING, main, require, wait_until, with_checkpoints
+from ports import free_ports
 
 
 def said_by(*command):
@@ -131,6 +132,20 @@ def a_job_file_edited_in_mid_run_is_refused(place):
         cluster.end()
 
 
+def who_listens_where_nobody_looks_for_it_says_so(place):
+    with Cluster(place, place.waiting_job(steps=100000), coordinators=3, workers=1) as cluster:
+        listens, named = free_ports(1)[0], cluster.addresses[0]
+        command = list(cluster.command(0))
+        command[command.index("--listen") + 1] = f"127.0.0.1:{listens}"
+        cluster.coordinators[0] = cluster.start(*command, "--new")
+        cluster.start_coordinator(1)
+        said = f"coordinator-0 listens at port {listens}, and --peers has it at tcp://{named}: the others reach it there alone"
+        wait_until(lambda: said in cluster.text(), "the warning")
+        wait_until(lambda: cluster.events(1, "start"), "the other begins")
+        require(cluster.text().count("and --peers has it at") == 1, cluster.text())
+
+
 main(all_that_are_told_to_end_at_once_leave_a_checkpoint, without_a_flag_a_follower_has_it_all,
-     a_state_folder_belongs_to_one_job, a_job_file_edited_in_mid_run_is_refused,
+     a_state_folder_belongs_to_one_job, who_listens_where_nobody_looks_for_it_says_so,
+     a_job_file_edited_in_mid_run_is_refused,
      long=(a_coordinator_begins_again_with_its_command_line,))

@@ -368,6 +368,8 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   const Version from =
       options.checkpoints.empty() ? Version{0} : options.checkpoints.back().version;
   const std::string remark = script_remark(job, options.checkpoints);
+  const std::string named =  // where the others look for this one
+      options.joins || command.peers.empty() ? "" : options.group[options.self].address;
   const std::string addresses = addresses_of(command);
   auto config = actors::make_system_config();
   caf::actor_system system(config);
@@ -421,6 +423,15 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     }
     Follower follower(command, job, *events, spectator, sinks ? &*sinks : nullptr,
                       std::move(anomalies), std::move(farewell), manager);
+    if (!named.empty() && !named.ends_with(":" + std::to_string(coordinator.port)) &&
+        !command.child) {
+      const std::string text =
+          command.name + " listens at port " + std::to_string(coordinator.port) +
+          ", and --peers has it at " + named +
+          ": the others reach it there alone, so that address has to lead here";
+      STARLING_TRY(events->write(event::Warning{text}));
+      follower.show_warning(text);
+    }
     if (!remark.empty()) {
       STARLING_TRY(events->write(event::Warning{remark}));
       follower.show_warning(remark);
