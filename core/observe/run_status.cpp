@@ -233,6 +233,7 @@ std::string RunStatus::json(double now) const {
   if (again_) out["again"] = true;
   if (step_) {
     out["loss"] = step_->record.loss;  // NaN becomes null
+    if (step_->rate) out["rate"] = *step_->rate;
     out["step_seconds"] = smoothed_s_;
     if (const double left = seconds_left(now); !std::isnan(left)) out["seconds_left"] = left;
   }
@@ -324,6 +325,7 @@ std::string RunStatus::state_line(double now) const {
   if (step_ && !again_) {
     line += text(", loss %.4f", step_->record.loss);
     if (!over()) {
+      if (step_->rate) line += text(", rate %.3g", *step_->rate);
       line += ", " + counted(epoch_ ? epoch_->members.size() : step_->world, "worker");
       if (quiet_s(now) == 0) line += text(", %.1f ms a step", 1000 * smoothed_s_);
       if (const double left = seconds_left(now); !std::isnan(left))

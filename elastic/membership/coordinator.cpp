@@ -156,13 +156,20 @@ void Coordinator::on_event(const Revoked& e) {
   if (leader_) take(leader_->on(e));
 }
 
+// Whether a change of the rate that was asked for before the end was made.
+bool Coordinator::has_rate(const AdminAsked& asked) const {
+  const auto& rates = group_.rates();
+  return asked.action == AdminAction::kRate && asked.mark != 0 && rates.size() >= asked.mark &&
+         rates[asked.mark - 1].peak_rate == asked.peak_rate;
+}
+
 // The others are silent: the admin asks all of them, again and again.
 void Coordinator::on_event(const AdminArrived& e) {
   if (const Seats now = seats(); !now.seats.empty()) commands_.push_back(SendWorker{e.from, now});
   if (const auto& end = group_.end()) {
-    const bool stop = e.asked.action == AdminAction::kStop;
+    const bool done = e.asked.action == AdminAction::kStop || has_rate(e.asked);
     commands_.push_back(SendWorker{
-        e.from, AdminAnswered{e.asked.action, stop ? AdminState::kDone : AdminState::kRefused,
+        e.from, AdminAnswered{e.asked.action, done ? AdminState::kDone : AdminState::kRefused,
                               e.asked.mark, "the run is over: " + end->reason}});
     return;
   }

@@ -138,6 +138,7 @@ class Coordinator {
   void on_event(const coordinator_event::WorkerSaid& e);
   void on_event(const coordinator_event::Persisted& e);
   void on_event(const coordinator_event::Stored& e);
+  bool has_rate(const AdminAsked& asked) const;
   void note_step(const Incarnation& from, const Progress& progress);
   void note_asker(const Incarnation& from, const std::string& name, const Join& question);
   void on_event(const coordinator_event::AskCheckpoint& e);

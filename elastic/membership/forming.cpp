@@ -176,6 +176,7 @@ FormingCommands Forming::form_anew(std::string cause) {
   STARLING_CHECK(!question_);
   notice(roster_.now_ms());
   ask(std::move(cause));
+  question_->nothing_is_wrong = true;
   return std::exchange(commands_, {});
 }
 
@@ -284,7 +285,7 @@ void Forming::decide() {
       return lack_state(reporters, base);
     return wait_for(*role, reporters.size(), first);
   }
-  if (all->lost || !all->missing.empty()) {
+  if (all->lost || !all->missing.empty() || question_->nothing_is_wrong) {
     forget_links(all->missing, reporters);
   } else if (const auto apart = leave_out_bad_links(reporters, resume.value())) {
     if (roster_.now_ms() - apart->since_ms > config_.state_timeout_ms)

@@ -98,6 +98,7 @@ class Forming {
     // Nonces of workers that hold up all others. At first only if others have all of their state.
     std::set<Nonce> without;
     bool at_any_price = false;
+    bool nothing_is_wrong = false;           // its own freeze is what breaks the members' links
     std::optional<WorkerRole> told_lacking;  // the role that is waited for, and was told of
   };
   // The candidates' answers to it, and which of them are missing.

@@ -51,7 +51,8 @@ void Leader::ask_checkpoint(const std::string& by, AdminAnswered& answer) {
   if (now == 0) return;  // a leader that was elected just now knows none yet: it is asked again
   if (first) answer.mark = now;
   const auto& complete = group_.checkpoints();
-  if (!complete.empty() && complete.back().version >= answer.mark) {
+  if (!complete.empty() && complete.back().version >= answer.mark &&
+      complete.back().rates == group_.rates()) {
     answer.state = AdminState::kDone;
     answer.text =
         "the checkpoint of step " + std::to_string(complete.back().version) + " is complete";
@@ -76,7 +77,9 @@ void Leader::ask_rate(const std::string& by, const AdminAsked& asked, AdminAnswe
     answer.text = std::move(why);
   };
   const auto& rates = group_.rates();
-  const bool first = asked.mark == 0;
+  // Another admin's change may have taken the place of this one, where the leader that was asked is gone.
+  const bool first = asked.mark == 0 || (rates.size() >= asked.mark &&
+                                         rates[asked.mark - 1].peak_rate != asked.peak_rate);
   const bool same = first && !rates.empty() && rates.back().peak_rate == asked.peak_rate;
   if (same || (!first && rates.size() >= asked.mark)) {
     const RateChange& change = first ? rates.back() : rates[asked.mark - 1];
@@ -87,7 +90,7 @@ void Leader::ask_rate(const std::string& by, const AdminAsked& asked, AdminAnswe
       answer.text = "no step is left for the peak rate " + number_text(change.peak_rate);
     return;
   }
-  if (!group_.plan()) return refuse("no step has been done yet");
+  if (!group_.plan()) return refuse("no step of this run has been done yet");
   if (newest_version() >= config_.steps) return refuse("no step is left for another rate");
   if (rates.size() >= limits::kRateChanges)
     return refuse("the rate of this run was changed " + std::to_string(rates.size()) +

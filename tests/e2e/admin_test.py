@@ -185,7 +185,7 @@ def another_rate_begins_at_one_step_at_all_workers(place):
     again.kill_together(again.workers())
     again.end()
     require(len(again.events("restart")) == 1, again.events("restart"))
-    require(f"the peak rate is 5e-04, as it was changed after step {at}; --peak-rate 0.001" in again.text(), again.text())
+    require(f"the peak rate is 5e-04, as it was changed after step {at}; starling admin rate gives" in again.text(), again.text())
     rates = {e["version"]: e["rate"] for e in told + again.events("step")}
     every = with_checkpoints(place.waiting_job(steps=160, micro_batches=6), all_of, 1)
     with open(every, "a") as file:
@@ -202,10 +202,36 @@ def another_rate_begins_at_one_step_at_all_workers(place):
     reference.end()
     require(reference.events("start")[0]["from"] == at, reference.events("start"))
     require(again.digest() == reference.digest() != quiet.digest(), "the digest of a run that changed the rate at that step")
-    # What the command line says takes the place of what an admin said.
-    back = place.run(job, "--workers", 2, "--resume", "--peak-rate", "1e-3", "--steps", 162)
-    back.end()
-    require("as it was changed" not in back.text(), back.text())
+
+
+def the_same_command_line_keeps_a_rate_and_another_one_takes_its_place(place):
+    job = with_checkpoints(place.waiting_job(steps=100_000, schedule_steps=100_000), place.path("kept"), 100_000)
+
+    def begun(peak_rate, *options):
+        """A run that has done ten steps."""
+        run = place.run(job, "--workers", 2, "--peak-rate", peak_rate, *options)
+        run.wait_for_step(wait_until(lambda: run.events("start"), "the start")[0]["from"] + 10)
+        return run
+
+    def peak(run):
+        return round(run.events("step")[-1]["rate"], 5)  # of a schedule that has hardly begun to fall
+
+    run = begun("2e-3")
+    admin("rate", "5e-4", run.out)
+    admin("stop", run.out)
+    run.end(128 + signal.SIGTERM)
+    require(admin("stop", run.out) == "the run is over: stopped by admin\n", "twice")
+    same = begun("2e-3", "--resume")
+    require(peak(same) == 5e-4 and "the peak rate is 5e-04, as it was changed after step" in same.text(), same.text())
+    admin("stop", same.out)
+    same.end(128 + signal.SIGTERM)
+    other = begun("3e-3", "--resume", "--coordinators", 3)
+    require(peak(other) == 3e-3 and "the peak rate is 0.003 from here on, and no longer 5e-04, as it was" in other.text(), other.text())
+    admin("stop", other.out, "--now")
+    other.end(128 + signal.SIGTERM)
+    # Rates are compared, so that two runs that differ in nothing else yet do.
+    told = subprocess.run([STARLING, "audit", run.out, same.out], capture_output=True, text=True)
+    require(told.returncode in (0, 1), told.stderr)
 
 
 def a_rate_outlives_the_leader_that_was_asked(place):
@@ -285,5 +311,6 @@ main(a_drained_or_evicted_worker_ends_with_the_code_that_its_engine_wants, a_dra
      an_evicted_worker_that_hangs_is_out_at_once_and_ends_when_it_wakes, what_was_begun_goes_on_without_who_has_asked,
      a_run_whose_checkpoint_cannot_be_written_is_not_stopped,
      a_checkpoint_and_a_stop_and_the_run_goes_on_from_there, without_checkpoints_a_stop_says_so,
-     another_rate_begins_at_one_step_at_all_workers, a_rate_outlives_the_leader_that_was_asked,
+     another_rate_begins_at_one_step_at_all_workers,
+     the_same_command_line_keeps_a_rate_and_another_one_takes_its_place, a_rate_outlives_the_leader_that_was_asked,
      what_makes_no_sense_is_one_line, a_leader_that_dies_keeps_nobody_from_steering)

@@ -376,6 +376,54 @@ TEST_CASE("admin: a rate that an earlier leader was asked for is changed by the 
   CHECK(one.group.rates() == std::vector<RateChange>{{30, 5e-4}});
 }
 
+// Goal: the freeze breaks the members' links, of which each report says so; nobody is left out for that.
+TEST_CASE("admin: changes of the rate one after the other leave out nobody") {
+  Steered one;
+  for (const double rate : {5e-4, 4e-4, 3e-4, 2e-4}) {
+    one.ask_rate(rate);
+    const Version at(30 + one.group.rates().size());
+    for (std::uint64_t nonce : {1, 2, 3})
+      one.report(nonce, one.frozen, one.group.plan()->id, at,
+                 nonce == 1 ? std::vector<Incarnation>{{2, Nonce(2)}} : std::vector<Incarnation>{});
+    one.commit();
+    CHECK(members_of(*one.group.plan()) == "123");
+    one.enter(at);
+  }
+  CHECK(one.group.rates().size() == 4);
+}
+
+TEST_CASE("admin: who asked a leader that is gone asks again where another's change came first") {
+  Steered one;
+  const auto first = one.ask_rate(5e-4);
+  one.elect_again();
+  CHECK(one.ask_rate(1e-4).mark == first.mark);
+  one.form_at(30);
+  one.enter(30);
+  const auto again = one.ask_rate(5e-4, first.mark);
+  CHECK(again.state == AdminState::kUnderWay);
+  CHECK(again.mark == first.mark + 1);
+  one.form_at(33);
+  CHECK(one.ask_rate(5e-4, again.mark).text == "the peak rate is 5e-04 after step 33");
+}
+
+// Goal: who stops a run right after the rate was changed goes on with that rate.
+TEST_CASE(
+    "admin: a checkpoint of before the last change of the rate is not the one that is asked for") {
+  Steered one(/*every=*/1000);
+  one.on(leader_event::AskCheckpoint{});
+  one.publish(30);
+  one.ask_rate(5e-4);
+  one.form_at(30);
+  one.enter(30);
+  const auto first = one.ask(AdminAction::kCheckpoint);
+  CHECK(first.state == AdminState::kUnderWay);
+  CHECK(one.ask(AdminAction::kCheckpoint, {}, first.mark).state == AdminState::kUnderWay);
+  one.publish(31);
+  CHECK(one.group.checkpoints().back().rates == one.group.rates());
+  CHECK(one.ask(AdminAction::kCheckpoint, {}, first.mark).text ==
+        "the checkpoint of step 31 is complete");
+}
+
 // Goal: steps that were told with a rate are done again with it. Method: a restart from a checkpoint far below them.
 TEST_CASE("admin: no rate changes for steps that are done again (R19)") {
   Steered one(/*every=*/20);
@@ -404,7 +452,8 @@ TEST_CASE("admin: a rate that no step could have is refused") {
   OneLeader none;
   none.on(leader_event::AdminArrived{{0, Nonce(99)}, "admin", {AdminAction::kRate, {}, 0, 5e-4}});
   REQUIRE(none.sent.size() == 1);
-  CHECK(std::get<AdminAnswered>(none.sent.front().body).text == "no step has been done yet");
+  CHECK(std::get<AdminAnswered>(none.sent.front().body).text ==
+        "no step of this run has been done yet");
   Steered one;
   one.enter(100);
   CHECK(one.ask_rate(5e-4).text == "no step is left for another rate");

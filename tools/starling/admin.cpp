@@ -134,8 +134,9 @@ Result<RunContact> contact_of(const AdminCommand& command, const std::string& wh
 // Asks until the action is done or refused.
 class Admin {
  public:
-  static Result<Admin> make(const AdminCommand& command, RunContact contact) {
+  static Result<Admin> make(const AdminCommand& command, RunContact contact, std::string folder) {
     Admin admin(Clock::now() + std::chrono::seconds(command.wait_s), command.wait_s);
+    admin.folder_ = std::move(folder);
     actors::GatewayOptions options;
     options.job = job_id_of(contact.ring);
     options.self = Incarnation{0, fresh_nonce()};
@@ -171,6 +172,12 @@ class Admin {
         // At the end alone, as a key may have been added just now.
         if (const std::string why = turned_away(); !why.empty()) return bad_input(why);
       }
+      if (const std::string end = obeyed && !folder_.empty() && now - heard >= kEndedSilently
+                                      ? end_of_run(folder_)
+                                      : "";
+          !end.empty())
+        return Error(Code::kUnavailable, "the run ended before it answered (" + end +
+                                             "); its events say what was done: " + folder_);
       if (now - heard >= kNobodyLeads) return Error(Code::kUnavailable, no_leader(kNobodyLeads));
       if (now >= until_)
         return Error(Code::kUnavailable,
@@ -191,6 +198,7 @@ class Admin {
   Admin(Clock::time_point until, std::uint32_t wait_s) : until_(until), wait_s_(wait_s) {}
 
   Clock::time_point until_;
+  std::string folder_;      // of the run; empty: addresses were given
   actors::AskOptions ask_;  // its key and the coordinators
   std::uint32_t wait_s_;
   // The gateway's thread gives answers to it, and ends before.
@@ -201,8 +209,16 @@ class Admin {
 
 Result<int> steer(const AdminCommand& command) {
   STARLING_TRY(call, call_of(command));
+  std::error_code no_folder;
+  const std::string folder =
+      std::filesystem::is_directory(call.where, no_folder) ? call.where : std::string();
+  if (call.action == AdminAction::kStop && !folder.empty())
+    if (const std::string end = end_of_run(folder); !end.empty()) {
+      std::printf("%s: %s\n", kOver, on_one_line(end).c_str());
+      return 0;
+    }
   STARLING_TRY(contact, contact_of(command, call.where));
-  STARLING_TRY(admin, Admin::make(command, std::move(contact)));
+  STARLING_TRY(admin, Admin::make(command, std::move(contact), folder));
   if (call.action == AdminAction::kStop && !command.now) {
     auto kept = admin.ask(AdminAction::kCheckpoint, {});
     const bool failed =

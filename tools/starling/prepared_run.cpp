@@ -70,8 +70,6 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
 
   STARLING_TRY(opened, open_checkpoints(run.job, *run.layout, options.resume));
   run.checkpoints = std::move(opened.to_go_on_from);
-  if (options.peak_rate)  // it takes the place of every rate before
-    for (Checkpoint& c : run.checkpoints) c.rates.clear();
   if (std::string note = rate_note(run.job, run.checkpoints); !note.empty())
     run.notes.push_back(std::move(note));
   if (!opened.remark.empty()) run.remarks.push_back(std::move(opened.remark));

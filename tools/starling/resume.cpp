@@ -92,12 +92,17 @@ std::string script_remark(const Job& job, const std::vector<Checkpoint>& to_go_o
 }
 
 std::string rate_note(const Job& job, const std::vector<Checkpoint>& to_go_on_from) {
-  if (to_go_on_from.empty() || to_go_on_from.back().rates.empty()) return {};
-  const RateChange& last = to_go_on_from.back().rates.back();
-  return "the peak rate is " + number_text(last.peak_rate) + ", as it was changed after step " +
-         std::to_string(last.from) + "; " +
-         as_option("--peak-rate", number_text(job.optimizer.peak_rate)) +
-         " goes back to that of the job file";
+  if (to_go_on_from.empty()) return {};
+  const auto manifest =
+      read_manifest(*open_storage(job.checkpoint.dir), to_go_on_from.back().version);
+  if (!manifest || manifest.value().checkpoint.rates.empty()) return {};
+  const RateChange& last = manifest.value().checkpoint.rates.back();
+  const std::string changed =
+      number_text(last.peak_rate) + ", as it was changed after step " + std::to_string(last.from);
+  if (!to_go_on_from.back().rates.empty())
+    return "the peak rate is " + changed + "; starling admin rate gives the run another";
+  return "the peak rate is " + number_text(job.optimizer.peak_rate) +
+         " from here on, and no longer " + changed;
 }
 
 Result<Job> job_to_go_on(Job job, const ResumeOptions& options) {
@@ -173,6 +178,10 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
                                             : "--steps") +
               " says more");
     found.push_back(m.checkpoint);
+    // Another peak rate of the job, which --peak-rate alone gives it, takes the place of those before.
+    const auto was = job_of(m.job, job);
+    if (was && was.value().optimizer.peak_rate != job.optimizer.peak_rate)
+      found.back().rates.clear();
   }
   if (found.empty() && !versions.empty())
     return Error(Code::kBadInput, "no checkpoint in " + dir + " can be read: " + last);

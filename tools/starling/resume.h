@@ -23,7 +23,7 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
 // `starling audit` knows it by "the script has changed (" (tools/judge/audit/history.cpp).
 std::string script_remark(const Job& job, const std::vector<Checkpoint>& to_go_on_from);
 
-// Says which rate an admin gave the job; empty: none of these has another one than the job file.
+// Says which rate an admin gave the job, and whether it still counts; empty: none was changed.
 std::string rate_note(const Job& job, const std::vector<Checkpoint>& to_go_on_from);
 
 // These say where the command line differs from the job file.

@@ -101,6 +101,9 @@ std::optional<Difference> step_difference(const StepFact& a, const StepFact& b) 
   const auto differs = [&](const char* what, std::string of_a, std::string of_b) {
     return Difference{a.version, what, std::move(of_a), std::move(of_b)};
   };
+  // Before what follows from it: an admin has changed it, or the schedule is another one.
+  if (a.rate && b.rate && !same_bits(*a.rate, *b.rate))
+    return differs("learning rate", exact(*a.rate), exact(*b.rate));
   if (!same_bits(a.loss, b.loss)) return differs("loss", exact(a.loss), exact(b.loss));
   if (!same_bits(a.norm, b.norm)) return differs("norm", exact(a.norm), exact(b.norm));
   if (a.tokens != b.tokens)

@@ -139,6 +139,7 @@ StepFact step_of(Fields& f) {
   step.epoch = f.epoch("epoch");
   step.loss = f.number("loss");
   step.norm = f.number("norm");
+  if (f.has("rate")) step.rate = f.number("rate");
   step.tokens = f.whole("tokens");
   step.skipped = f.truth("skipped");
   step.ledger_hash = f.text("ledger_hash");

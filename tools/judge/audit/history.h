@@ -60,6 +60,7 @@ struct StepFact {
   Version version = 0;
   EpochId epoch;  // in which the reporting worker passed or learned it
   double loss = 0, norm = 0;
+  std::optional<double> rate;  // as far as it was told
   std::uint64_t tokens = 0;
   bool skipped = false;
   std::uint64_t scale = 0;  // of the loss; 0: not scaled

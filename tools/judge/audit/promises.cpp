@@ -214,8 +214,9 @@ Verdict no_way_back_promise(const Index& run) {
   if (h.epochs.empty()) p3.doubt("no epoch is told");
   std::uint64_t forced = 0;
   for (const EpochFact& epoch : h.epochs) forced += epoch.base.has_value() && epoch.predecessor;
-  std::string shown = count(h.epochs.size(), "epoch") + ", " + number(forced) +
-                      " of them after a loss, each from the last committed version";
+  std::string shown =
+      count(h.epochs.size(), "epoch") + ", " + number(forced) +
+      " of them after a loss or for another rate, each from the last committed version";
   if (h.start.from > 0)
     shown += "; begun from the checkpoint of step " + number(h.start.from);
   else if (h.restarts.empty())
