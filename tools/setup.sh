@@ -37,7 +37,7 @@ for argument in "$@"; do
   case "$argument" in
     --check) check_only=true ;;
     --engines) packages=(slurm-wlm slurmctld slurmd slurm-client munge systemd prometheus
-      podman buildah runc catatonit netavark aardvark-dns mmdebstrap dpkg-dev lintian man-db zsh fish) ;;
+      podman buildah runc catatonit netavark aardvark-dns iptables mmdebstrap dpkg-dev lintian man-db zsh fish) ;;
     -h | --help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument '$argument'; --help lists them" >&2; exit 2 ;;
   esac
