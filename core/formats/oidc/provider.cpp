@@ -1,6 +1,5 @@
 #include "core/formats/oidc/provider.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "core/base/file_system.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
+#include "core/base/text.h"
 #include "core/formats/s3/http.h"
 #include "core/formats/synced_file.h"
 
@@ -83,11 +83,7 @@ Result<Provider> Provider::make(Options options) {
     };
   if (!options.kept.empty()) {  // of this provider, and of no other that the job had before
     const std::string whose = options.rules.issuer + "\n" + options.rules.jwks;
-    char name[17];
-    std::snprintf(name, sizeof name, "%016llx",
-                  static_cast<unsigned long long>(
-                      hash64(as_bytes(std::span<const char>(whose.data(), whose.size())))));
-    options.kept += "-" + std::string(name) + ".json";
+    options.kept += "-" + hex(hash64(as_bytes(std::span<const char>(whose)))) + ".json";
   }
   return Provider(std::move(options));
 }
