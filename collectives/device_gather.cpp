@@ -1,8 +1,8 @@
 #include "collectives/device_gather.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "collectives/ranges.h"
 #include "core/base/check.h"
 
 namespace starling::collectives {
@@ -16,17 +16,12 @@ DeviceGather::DeviceGather(const Layout& layout, Holders holders, std::uint32_t 
       version_(version),
       source_(source),
       memory_(memory),
-      cut_(cut_rounds(layout, *holders_, world, round_bytes)) {
-  for (const auto& pieces : cut_) {
-    rounds_ = std::max(rounds_, pieces.size());
-    for (const auto& piece : pieces)
-      for (const SegmentRange run : piece)
-        if (!held_by(self_, run)) runs_.emplace(run.first, run.count);
-  }
-}
-
-bool DeviceGather::held_by(Rank rank, SegmentRange run) const {
-  return std::ranges::find((*holders_)[run.first], rank) != (*holders_)[run.first].end();
+      cut_(layout, *holders_, world, round_bytes),
+      rounds_(cut_.rounds()) {
+  for (const Rank owner : others(self_, world_))
+    for (std::size_t round = 0; round < rounds_; ++round)
+      for (const SegmentRange range : cut_.ranges(owner, round))
+        if (!holds(*holders_, self_, range)) ranges_.emplace(range.first, range.count);
 }
 
 Result<std::optional<Round>> DeviceGather::next(std::byte* memory) {
@@ -35,23 +30,15 @@ Result<std::optional<Round>> DeviceGather::next(std::byte* memory) {
   Round round;
   Staging staging(memory);
   receiving_.clear();
-  const auto piece = [&](Rank owner) -> const std::vector<SegmentRange>* {
-    const auto& pieces = cut_[owner.value()];
-    return round_ < pieces.size() ? &pieces[round_] : nullptr;
-  };
-  const auto* own = piece(self_);
   for (const Rank peer : others(self_, world_)) {
-    if (own)
-      for (const SegmentRange run : *own)
-        if (!held_by(peer, run))
-          round.sends.push_back({peer, memory_.parameters(run), memory_.parameter_bytes(run)});
-    const auto* theirs = piece(peer);
-    if (!theirs) continue;
-    for (const SegmentRange run : *theirs) {
-      if (held_by(self_, run)) continue;
-      const std::size_t bytes = memory_.parameter_bytes(run);
+    for (const SegmentRange range : cut_.ranges(self_, round_))
+      if (!holds(*holders_, peer, range))
+        round.sends.push_back({peer, memory_.parameters(range), memory_.parameter_bytes(range)});
+    for (const SegmentRange range : cut_.ranges(peer, round_)) {
+      if (holds(*holders_, self_, range)) continue;
+      const std::size_t bytes = memory_.parameter_bytes(range);
       std::byte* const at = staging.take(bytes);
-      receiving_.push_back({run, at});
+      receiving_.push_back({range, at});
       round.receives.push_back({peer, at, bytes});
     }
   }
@@ -65,15 +52,16 @@ Result<> DeviceGather::ended() {
   return take();
 }
 
-// Takes the staged runs whose proofs have arrived.
+// Takes the staged ranges whose proofs have arrived.
 Result<> DeviceGather::take() {
   for (std::size_t i = 0; i < staged_.size();) {
-    const auto proofs = proofs_.find(staged_[i].run.first);
+    const auto proofs = proofs_.find(staged_[i].range.first);
     if (proofs == proofs_.end()) {
       ++i;
       continue;
     }
-    STARLING_TRY(memory_.take_parameters(version_, staged_[i].run, staged_[i].at, proofs->second));
+    STARLING_TRY(
+        memory_.take_parameters(version_, staged_[i].range, staged_[i].at, proofs->second));
     proofs_.erase(proofs);
     staged_.erase(staged_.begin() + static_cast<std::ptrdiff_t>(i));
   }
@@ -92,10 +80,10 @@ std::vector<std::uint64_t> DeviceGather::checksums(SegmentRange segments) {
   return source_.checksums(segments);
 }
 
-// The proofs are compared when the words of their run are staged.
+// The proofs are compared when the words of their range are staged.
 Result<> DeviceGather::set_params(Version, SegmentRange segments, ByteView bytes) {
-  const auto run = runs_.find(segments.first);
-  if (run == runs_.end() || run->second != segments.count)
+  const auto range = ranges_.find(segments.first);
+  if (range == ranges_.end() || range->second != segments.count)
     return Error(Code::kCorrupt, "proofs of segments that do not travel together");
   proofs_[segments.first].assign(bytes.begin(), bytes.end());
   return ok();

@@ -33,10 +33,9 @@ class DeviceGather final : public RoundUser, public GatherSource {
 
  private:
   struct Staged {
-    SegmentRange run;
+    SegmentRange range;
     const std::byte* at;
   };
-  bool held_by(Rank rank, SegmentRange run) const;
   Result<> take();
 
   const Holders holders_;
@@ -46,11 +45,12 @@ class DeviceGather final : public RoundUser, public GatherSource {
   GatherSource& source_;
   DeviceMemory& memory_;
   const Cut cut_;
-  std::size_t round_ = 0, rounds_ = 0;
+  const std::size_t rounds_;
+  std::size_t round_ = 0;
   std::vector<Staged> receiving_,
       staged_;  // of the round under way; of the last one, not taken yet
-  std::map<SegmentId, std::uint32_t> runs_;  // of others, not held here: first segment, how many
-  std::map<SegmentId, Bytes> proofs_;        // of runs, by the first segment
+  std::map<SegmentId, std::uint32_t> ranges_;  // of others, not held here: first segment, how many
+  std::map<SegmentId, Bytes> proofs_;          // of ranges, by the first segment
 };
 
 }  // namespace starling::collectives

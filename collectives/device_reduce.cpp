@@ -1,9 +1,9 @@
 #include "collectives/device_reduce.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "collectives/frame_sender.h"
+#include "collectives/ranges.h"
 #include "core/base/check.h"
 
 namespace starling::collectives {
@@ -15,19 +15,8 @@ DeviceReduce::DeviceReduce(const Layout& layout, Holders holders, std::vector<bo
       contributors_(std::move(contributors)),
       self_(self),
       memory_(memory),
-      cut_(cut_rounds(layout, *holders_, world(), round_bytes)) {
-  // One round more than there are pieces: the last one brings the last totals to their replicas.
-  for (const auto& pieces : cut_) rounds_ = std::max(rounds_, pieces.size() + 1);
-}
-
-const std::vector<SegmentRange>* DeviceReduce::piece(Rank owner, std::size_t round) const {
-  const auto& pieces = cut_[owner.value()];
-  return round < pieces.size() ? &pieces[round] : nullptr;
-}
-
-bool DeviceReduce::held_by(Rank rank, SegmentRange run) const {
-  return std::ranges::find((*holders_)[run.first], rank) != (*holders_)[run.first].end();
-}
+      cut_(layout, *holders_, world(), round_bytes),
+      rounds_(cut_.rounds() + 1) {}
 
 // Two ranks list their transfers in the same order: contributions first, then totals.
 Result<std::optional<Round>> DeviceReduce::next(std::byte* memory) {
@@ -36,31 +25,26 @@ Result<std::optional<Round>> DeviceReduce::next(std::byte* memory) {
   Staging staging(memory);
   to_add_.clear();
   to_take_.clear();
-  const auto* adding = piece(self_, round_);
-  const auto* added = round_ == 0 ? nullptr : piece(self_, round_ - 1);
-  if (adding)
-    for (const SegmentRange run : *adding) to_add_.push_back({run, {}});
+  for (const SegmentRange range : cut_.ranges(self_, round_)) to_add_.push_back({range, {}});
   for (const Rank peer : others(self_, world())) {
-    if (const auto* theirs = piece(peer, round_); theirs && contributors_[self_])
-      for (const SegmentRange run : *theirs)
-        round.sends.push_back({peer, memory_.sums(run), bytes(run)});
-    if (added)
-      for (const SegmentRange run : *added)
-        if (held_by(peer, run)) round.sends.push_back({peer, memory_.totals(run), bytes(run)});
+    if (contributors_[self_])
+      for (const SegmentRange range : cut_.ranges(peer, round_))
+        round.sends.push_back({peer, memory_.sums(range), bytes(range)});
+    for (const SegmentRange range : added(self_))
+      if (holds(*holders_, peer, range))
+        round.sends.push_back({peer, memory_.totals(range), bytes(range)});
 
     for (Received& received : to_add_) {
       if (!contributors_[peer]) break;
-      std::byte* const at = staging.take(bytes(received.run));
+      std::byte* const at = staging.take(bytes(received.range));
       received.from.push_back(at);
-      round.receives.push_back({peer, at, bytes(received.run)});
+      round.receives.push_back({peer, at, bytes(received.range)});
     }
-    const auto* totals = round_ == 0 ? nullptr : piece(peer, round_ - 1);
-    if (!totals) continue;
-    for (const SegmentRange run : *totals) {
-      if (!held_by(self_, run)) continue;
-      std::byte* const at = staging.take(bytes(run));
-      to_take_.push_back({run, {at}});
-      round.receives.push_back({peer, at, bytes(run)});
+    for (const SegmentRange range : added(peer)) {
+      if (!holds(*holders_, self_, range)) continue;
+      std::byte* const at = staging.take(bytes(range));
+      to_take_.push_back({range, {at}});
+      round.receives.push_back({peer, at, bytes(range)});
     }
   }
   return std::optional(std::move(round));
@@ -68,9 +52,9 @@ Result<std::optional<Round>> DeviceReduce::next(std::byte* memory) {
 
 Result<> DeviceReduce::ended() {
   STARLING_CHECK(!over());
-  for (const Received& received : to_add_) memory_.add(received.run, received.from);
+  for (const Received& received : to_add_) memory_.add(received.range, received.from);
   for (const Received& received : to_take_)
-    memory_.take_totals(received.run, received.from.front());
+    memory_.take_totals(received.range, received.from.front());
   ++round_;
   return ok();
 }

@@ -4,8 +4,8 @@
 // accepts the totals by them (reduce.h, ReduceOptions::on_device). Received words are not checked
 // here: the weighted sum of each total is checked before the vote (design.md, section 8).
 //
-// Round k brings piece k of each owner's segments to the owner, which adds it up, and the totals of
-// piece k-1 to their replicas.
+// Round k brings the k-th ranges of each owner's segments to the owner, which adds them up, and the
+// totals of the ranges before to their replicas.
 
 #include "collectives/device_memory.h"
 #include "collectives/rounds.h"
@@ -25,15 +25,17 @@ class DeviceReduce final : public RoundUser {
   bool over() const override { return round_ == rounds_; }
 
  private:
-  // Received says where a run's words lie: from each other contributor, or from its owner.
+  // Received says where a range's words lie: from each other contributor, or from its owner.
   struct Received {
-    SegmentRange run;
+    SegmentRange range;
     std::vector<const std::byte*> from;
   };
   std::uint32_t world() const { return static_cast<std::uint32_t>(contributors_.size()); }
-  const std::vector<SegmentRange>* piece(Rank owner, std::size_t round) const;
-  bool held_by(Rank rank, SegmentRange run) const;
-  std::size_t bytes(SegmentRange run) const { return layout_.bytes_of(run, What::kSums); }
+  // Returns the owner's ranges of the round before, whose totals this round brings.
+  std::span<const SegmentRange> added(Rank owner) const {
+    return round_ == 0 ? std::span<const SegmentRange>() : cut_.ranges(owner, round_ - 1);
+  }
+  std::size_t bytes(SegmentRange range) const { return layout_.bytes_of(range, What::kSums); }
 
   const Layout& layout_;
   const Holders holders_;
@@ -41,7 +43,9 @@ class DeviceReduce final : public RoundUser {
   const Rank self_;
   DeviceMemory& memory_;
   const Cut cut_;
-  std::size_t round_ = 0, rounds_ = 0;
+  // One more than the cut has: the last one brings the last totals to their replicas.
+  const std::size_t rounds_;
+  std::size_t round_ = 0;
   std::vector<Received> to_add_, to_take_;  // of the round under way
 };
 

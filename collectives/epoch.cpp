@@ -231,7 +231,7 @@ void Epoch::begin_gather(Version version, Holders holders, const StepRecord& rec
   GatherOptions options{options_.self, world(), version, encode_record(record)};
   if (on_device()) {
     options.on_device = true;
-    options.frame_bytes = piece_bytes(options_.round_bytes, world());
+    options.frame_bytes = range_bytes(options_.round_bytes, world());
     device_gather_.emplace(layout_, holders, world(), options_.self, version, source_,
                            *options_.memory, options_.round_bytes);
   }

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "collectives/runs.h"
+#include "collectives/ranges.h"
 #include "core/base/check.h"
 
 namespace starling::collectives {
@@ -18,9 +18,9 @@ Gather::Gather(const Layout& layout, Holders holders, GatherOptions options, Gat
   STARLING_CHECK(options_.self < options_.world);
   STARLING_CHECK(options_.record.size() <= kRecordBytesMax);
   check_holders(layout, *holders_, options_.world);
-  for (const SegmentRange& run : equal_runs(layout, *holders_, options_.frame_bytes)) {
-    if (held(run.first)) held_.push_back(run);
-    if ((*holders_)[run.first].front() != options_.self) segments_missing_ += run.count;
+  for (const SegmentRange& range : equal_ranges(layout, *holders_, options_.frame_bytes)) {
+    if (held(range.first)) held_.push_back(range);
+    if ((*holders_)[range.first].front() != options_.self) segments_missing_ += range.count;
   }
   if (options_.version == kNoVersion) STARLING_CHECK(held_.empty());  // R13
   ByteWriter prefix;
@@ -36,15 +36,15 @@ bool Gather::held(SegmentId segment) const {
 void Gather::start(FrameSender& sender) {
   STARLING_CHECK(!started_);
   started_ = true;
-  for (const SegmentRange& run : held_) {
-    source_.publish(options_.version, run);
-    if ((*holders_)[run.first].front() == options_.self) send(run, sender);
+  for (const SegmentRange& range : held_) {
+    source_.publish(options_.version, range);
+    if ((*holders_)[range.first].front() == options_.self) send(range, sender);
   }
 }
 
 // Sends segments that this rank owns.
-void Gather::send(SegmentRange run, FrameSender& sender) {
-  const auto& ranks = (*holders_)[run.first];
+void Gather::send(SegmentRange range, FrameSender& sender) {
+  const auto& ranks = (*holders_)[range.first];
   const std::span<const Rank> replicas = std::span(ranks).subspan(1);
   std::vector<Rank> lacking = others(options_.self, options_.world);
   std::erase_if(lacking,
@@ -53,17 +53,17 @@ void Gather::send(SegmentRange run, FrameSender& sender) {
   header.kind = FrameKind::kGather;
   header.flags = options_.on_device ? kOnDevice : 0;
   header.version = options_.version;
-  header.first = run.first;
-  header.count = run.count;
+  header.first = range.first;
+  header.count = range.count;
   const auto send_to = [&](std::span<const Rank> to, Bytes bytes) {
     Payload payload(prefix_);
     payload.append(share(std::move(bytes)));
     sender.send_all(to, header, payload);
   };
-  if (!lacking.empty()) send_to(lacking, source_.params(run));
+  if (!lacking.empty()) send_to(lacking, source_.params(range));
   if (replicas.empty()) return;
   ByteWriter checksums;
-  for (const std::uint64_t checksum : source_.checksums(run)) checksums.put(checksum);
+  for (const std::uint64_t checksum : source_.checksums(range)) checksums.put(checksum);
   send_to(replicas, std::move(checksums).take());
 }
 
@@ -78,11 +78,11 @@ Result<> Gather::on_frame(Rank from, const Frame& frame) {
   if (header.flags != (options_.on_device ? kOnDevice : 0))
     return malformed(from, "of the other transport");
   if (!fits(layout_, header.first, header.count)) return malformed(from, "of no segments");
-  const SegmentRange run{header.first, header.count};
-  for (const SegmentId s : run) {
+  const SegmentRange range{header.first, header.count};
+  for (const SegmentId s : range) {
     if ((*holders_)[s].front() != from) return malformed(from, "not from the owner");
     if (arrived_[s]) return malformed(from, "of segments that it sent before");
-    if (held(s) != held(run.first)) return malformed(from, "of segments held here and others");
+    if (held(s) != held(range.first)) return malformed(from, "of segments held here and others");
   }
   ByteReader reader(*frame.payload);
   const ByteView record = reader.get_sized();
@@ -98,25 +98,25 @@ Result<> Gather::on_frame(Rank from, const Frame& frame) {
     options_.version = header.version;
     options_.record.assign(record.begin(), record.end());
   }
-  if (held(run.first)) STARLING_CHECK(started_);
+  if (held(range.first)) STARLING_CHECK(started_);
   const ByteView rest = reader.get_bytes(reader.remaining());
-  if (held(run.first)) {
-    STARLING_TRY(compare(run, from, rest));
+  if (held(range.first)) {
+    STARLING_TRY(compare(range, from, rest));
   } else {
-    STARLING_TRY(source_.set_params(options_.version, run, rest));
+    STARLING_TRY(source_.set_params(options_.version, range, rest));
   }
-  for (const SegmentId s : run) arrived_[s] = true;
-  segments_missing_ -= run.count;
+  for (const SegmentId s : range) arrived_[s] = true;
+  segments_missing_ -= range.count;
   return ok();
 }
 
-Result<> Gather::compare(SegmentRange run, Rank from, ByteView checksums) {
-  if (checksums.size() != run.count * sizeof(std::uint64_t))
+Result<> Gather::compare(SegmentRange range, Rank from, ByteView checksums) {
+  if (checksums.size() != range.count * sizeof(std::uint64_t))
     return malformed(from, "not as long as its checksums");
   ByteReader reader(checksums);
-  const auto own = source_.checksums(run);
-  for (std::uint32_t i = 0; i < run.count; ++i)
-    if (reader.get<std::uint64_t>() != own[i] && !differs_) differs_ = run.first + i;
+  const auto own = source_.checksums(range);
+  for (std::uint32_t i = 0; i < range.count; ++i)
+    if (reader.get<std::uint64_t>() != own[i] && !differs_) differs_ = range.first + i;
   return ok();
 }
 

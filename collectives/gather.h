@@ -46,7 +46,7 @@ class Gather {
   // yet.
   Gather(const Layout& layout, Holders holders, GatherOptions options, GatherSource& source);
 
-  // Publishes all segments that this rank holds and sends those that it owns, run by run. Once, and
+  // Publishes all segments that this rank holds and sends those that it owns, range by range. Once, and
   // before any frame but a joiner's.
   void start(FrameSender& sender);
 
@@ -67,8 +67,8 @@ class Gather {
 
  private:
   bool held(SegmentId segment) const;
-  void send(SegmentRange run, FrameSender& sender);
-  Result<> compare(SegmentRange run, Rank from, ByteView checksums);
+  void send(SegmentRange range, FrameSender& sender);
+  Result<> compare(SegmentRange range, Rank from, ByteView checksums);
   Error malformed(Rank from, const char* what) const;
 
   const Layout& layout_;
@@ -76,7 +76,7 @@ class Gather {
   GatherOptions options_;
   GatherSource& source_;
   SharedBytes prefix_;              // length of the record and the record
-  std::vector<SegmentRange> held_;  // of this rank, in pieces
+  std::vector<SegmentRange> held_;  // of this rank
   std::vector<bool> arrived_;       // per segment
   bool started_ = false;
   std::uint32_t segments_missing_ = 0;

@@ -7,7 +7,7 @@
 
 #include "collectives/add.h"
 #include "collectives/pack.h"
-#include "collectives/runs.h"
+#include "collectives/ranges.h"
 #include "core/base/check.h"
 
 namespace starling::collectives {
@@ -42,7 +42,7 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
   sums_.received->clear();
   // In a step on the device transport frames carry lanes alone, which are short: a bucket's go
   // together.
-  runs_ = equal_runs(layout, *holders_, options.on_device ? ~std::size_t{0} : kFrameBytes);
+  ranges_ = equal_ranges(layout, *holders_, options.on_device ? ~std::size_t{0} : kFrameBytes);
 
   std::vector<bool> holds_any(options.world);
   for (SegmentId s = 0; s < layout.segments(); ++s) {
@@ -74,14 +74,14 @@ Result<> Reduce::contribute(std::uint32_t bucket, FrameSender& sender) {
   --buckets_missing_;
   if (!contributes_) return finish_if_complete();
   const SegmentRange all = sums_.layout->bucket(bucket);
-  const auto before = [](const SegmentRange& run, SegmentId s) { return run.first < s; };
-  auto run = std::lower_bound(runs_.begin(), runs_.end(), all.first, before);
-  for (; run != runs_.end() && run->first < all.past(); ++run) {
-    const Rank owner = (*holders_)[run->first].front();
+  const auto before = [](const SegmentRange& range, SegmentId s) { return range.first < s; };
+  auto range = std::lower_bound(ranges_.begin(), ranges_.end(), all.first, before);
+  for (; range != ranges_.end() && range->first < all.past(); ++range) {
+    const Rank owner = (*holders_)[range->first].front();
     if (owner == options_.self) {
-      STARLING_TRY(add_own(*run, sender));
+      STARLING_TRY(add_own(*range, sender));
     } else {
-      send_sums(*run, {&owner, 1}, FrameKind::kContribution, sender);
+      send_sums(*range, {&owner, 1}, FrameKind::kContribution, sender);
     }
   }
   return finish_if_complete();
@@ -114,12 +114,12 @@ Result<> Reduce::on_frame(Rank from, const Frame& frame, FrameSender& sender) {
 
 Result<> Reduce::on_contribution(Rank from, const Frame& frame, FrameSender& sender) {
   if (!options_.contributors[from]) return malformed(from, "of a rank without a share");
-  STARLING_TRY(run, take_run(from, frame));
+  STARLING_TRY(range, take_range(from, frame));
   const ByteView bytes = *frame.payload;
-  const std::size_t lanes_size = run.count * sizeof(ProofLanes);
+  const std::size_t lanes_size = range.count * sizeof(ProofLanes);
   ByteReader lanes(bytes.first(lanes_size));
   ByteView sums = bytes.subspan(lanes_size);
-  for (const SegmentId s : run) {
+  for (const SegmentId s : range) {
     const auto of_segment = lanes.get<ProofLanes>();
     ByteView words;
     if (packed()) {
@@ -132,7 +132,7 @@ Result<> Reduce::on_contribution(Rank from, const Frame& frame, FrameSender& sen
     add(s, words, of_segment);
   }
   if (!sums.empty()) return malformed(from, "longer than its segments");
-  return one_more(run, sender);
+  return one_more(range, sender);
 }
 
 Result<> Reduce::take_packed(Rank from, ByteView& bytes, SegmentId s, std::uint64_t count) {
@@ -166,26 +166,26 @@ void Reduce::add(SegmentId s, ByteView in, const ProofLanes& lanes) {
 }
 
 // If there is nothing to add to, the own sums wait in the accumulators for the first frame.
-Result<> Reduce::add_own(SegmentRange run, FrameSender& sender) {
-  for (const SegmentId s : run) {
+Result<> Reduce::add_own(SegmentRange range, FrameSender& sender) {
+  for (const SegmentId s : range) {
     std::span<const std::int32_t> own;
     if (!options_.on_device)
       own = sums_.accumulators.subspan(sums_.layout->first_element(s), sums_.layout->elements(s));
     if (segments_[s].begun || contributors_ == 1) add(s, as_bytes(own), sums_.accumulator_lanes[s]);
   }
-  return one_more(run, sender);
+  return one_more(range, sender);
 }
 
 // Counts a contribution to owned segments and sends the totals that it completes to the replicas.
-Result<> Reduce::one_more(SegmentRange run, FrameSender& sender) {
+Result<> Reduce::one_more(SegmentRange range, FrameSender& sender) {
   const auto& holders = *holders_;
-  SegmentRange whole{run.first, 0};  // complete ones with equal holders, not sent yet
+  SegmentRange whole{range.first, 0};  // complete ones with equal holders, not sent yet
   const auto flush = [&](SegmentId next) {
     if (whole.count > 0)
       send_sums(whole, std::span(holders[whole.first]).subspan(1), FrameKind::kTotal, sender);
     whole = {next, 0};
   };
-  for (const SegmentId s : run) {
+  for (const SegmentId s : range) {
     STARLING_CHECK(segments_[s].missing > 0);
     const bool complete = --segments_[s].missing == 0;
     if (whole.count > 0 && (!complete || holders[s] != holders[whole.first])) flush(s);
@@ -198,18 +198,18 @@ Result<> Reduce::one_more(SegmentRange run, FrameSender& sender) {
     --totals_missing_;
     ++whole.count;
   }
-  flush(run.past());
+  flush(range.past());
   return ok();
 }
 
 Result<> Reduce::on_total(Rank from, const Frame& frame) {
-  STARLING_TRY(run, take_run(from, frame));
+  STARLING_TRY(range, take_range(from, frame));
   const ByteView bytes = *frame.payload;
-  const std::size_t lanes_size = run.count * sizeof(ProofLanes);
-  std::memcpy(sums_.total_lanes.data() + run.first, bytes.data(), lanes_size);
+  const std::size_t lanes_size = range.count * sizeof(ProofLanes);
+  std::memcpy(sums_.total_lanes.data() + range.first, bytes.data(), lanes_size);
   if (packed()) {
     ByteView sums = bytes.subspan(lanes_size);
-    for (const SegmentId s : run) {
+    for (const SegmentId s : range) {
       const auto to =
           sums_.totals.subspan(sums_.layout->first_element(s), sums_.layout->elements(s));
       // As wide as it comes: what damage in a worker's memory makes of a total, its lanes show.
@@ -217,42 +217,42 @@ Result<> Reduce::on_total(Rank from, const Frame& frame) {
     }
     if (!sums.empty()) return malformed(from, "longer than its segments");
   } else if (!options_.on_device) {
-    copy_sums(
-        sums_.totals.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run)),
-        bytes.subspan(lanes_size));
+    copy_sums(sums_.totals.subspan(sums_.layout->first_element(range.first),
+                                   sums_.layout->elements(range)),
+              bytes.subspan(lanes_size));
   }
-  totals_missing_ -= run.count;
+  totals_missing_ -= range.count;
   return ok();
 }
 
 // The segments of a contribution to segments that we own, or of a total from their owner; each
 // comes once from a peer.
-Result<SegmentRange> Reduce::take_run(Rank from, const Frame& frame) {
+Result<SegmentRange> Reduce::take_range(Rank from, const Frame& frame) {
   const FrameHeader& header = frame.header;
   const Layout& layout = *sums_.layout;
   if (!fits(layout, header.first, header.count)) return malformed(from, "of no segments");
-  const SegmentRange run{header.first, header.count};
+  const SegmentRange range{header.first, header.count};
   if ((header.flags & kOnDevice) != (flags() & kOnDevice))
     return malformed(from, "of the other transport");
   if ((header.flags & kPacked) != (flags() & kPacked))
     return malformed(from, packed() ? "whose sums are not packed" : "whose sums are packed");
-  const std::size_t size = frame.payload->size(), lanes = run.count * sizeof(ProofLanes);
-  if (packed() ? size < lanes : size != frame_bytes(run))
+  const std::size_t size = frame.payload->size(), lanes = range.count * sizeof(ProofLanes);
+  if (packed() ? size < lanes : size != frame_bytes(range))
     return malformed(from, "not as long as its segments");
   const bool total = header.kind == FrameKind::kTotal;
-  for (const SegmentId s : run) {
+  for (const SegmentId s : range) {
     if (segments_[s].role != (total ? Role::kReplica : Role::kOwner))
       return malformed(from, "of segments that are not for this rank");
     if (total && (*holders_)[s].front() != from) return malformed(from, "not from the owner");
     if (seen_[from][s]) return malformed(from, "of segments that it sent before");
     seen_[from][s] = true;
   }
-  return run;
+  return range;
 }
 
-std::size_t Reduce::frame_bytes(SegmentRange run) const {
-  const std::size_t sums = options_.on_device ? 0 : sums_.layout->bytes_of(run, What::kSums);
-  return run.count * sizeof(ProofLanes) + sums;
+std::size_t Reduce::frame_bytes(SegmentRange range) const {
+  const std::size_t sums = options_.on_device ? 0 : sums_.layout->bytes_of(range, What::kSums);
+  return range.count * sizeof(ProofLanes) + sums;
 }
 
 Result<> Reduce::on_side(Rank from, const Frame& frame) {
@@ -287,7 +287,7 @@ void Reduce::take_side_entry(const SideEntry& entry) {
   sums_.received->push_back(entry);
 }
 
-void Reduce::send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kind,
+void Reduce::send_sums(SegmentRange range, std::span<const Rank> to, FrameKind kind,
                        FrameSender& sender) const {
   const bool total = kind == FrameKind::kTotal;
   const std::span<const std::int32_t> sums = total ? sums_.totals : sums_.accumulators;
@@ -295,19 +295,19 @@ void Reduce::send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kin
   FrameHeader header;
   header.kind = kind;
   header.version = options_.version;
-  header.first = run.first;
-  header.count = run.count;
+  header.first = range.first;
+  header.count = range.count;
   Payload payload;
-  payload.append_borrowed(as_bytes(lanes.subspan(run.first, run.count)));
+  payload.append_borrowed(as_bytes(lanes.subspan(range.first, range.count)));
   header.flags = flags();
   if (packed()) {
     Bytes bytes;
-    for (const SegmentId s : run)
+    for (const SegmentId s : range)
       pack(sums.subspan(sums_.layout->first_element(s), sums_.layout->elements(s)), bytes);
     payload.append(share(std::move(bytes)));
   } else if (!options_.on_device) {
     payload.append_borrowed(as_bytes(
-        sums.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run))));
+        sums.subspan(sums_.layout->first_element(range.first), sums_.layout->elements(range))));
   }
   sender.send_all(to, header, payload);
 }

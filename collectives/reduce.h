@@ -79,17 +79,17 @@ class Reduce {
   Result<> on_contribution(Rank from, const Frame& frame, FrameSender& sender);
   Result<> on_total(Rank from, const Frame& frame);
   Result<> on_side(Rank from, const Frame& frame);
-  Result<SegmentRange> take_run(Rank from, const Frame& frame);
+  Result<SegmentRange> take_range(Rank from, const Frame& frame);
   void add(SegmentId segment, ByteView sums, const ProofLanes& lanes);
-  std::size_t frame_bytes(SegmentRange run) const;  // of sums that are no packed ones
+  std::size_t frame_bytes(SegmentRange range) const;  // of sums that are no packed ones
   bool packed() const { return sums_.grid_bits > 0 && !options_.on_device; }
   std::uint8_t flags() const { return options_.on_device ? kOnDevice : packed() ? kPacked : 0; }
   // Takes a contribution's packed sums of a segment to unpacked_, those of so many micro-batches and uses.
   Result<> take_packed(Rank from, ByteView& bytes, SegmentId segment, std::uint64_t count);
-  Result<> add_own(SegmentRange run, FrameSender& sender);
-  Result<> one_more(SegmentRange run, FrameSender& sender);
+  Result<> add_own(SegmentRange range, FrameSender& sender);
+  Result<> one_more(SegmentRange range, FrameSender& sender);
   void take_side_entry(const SideEntry& entry);
-  void send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kind,
+  void send_sums(SegmentRange range, std::span<const Rank> to, FrameKind kind,
                  FrameSender& sender) const;
   void send_side_entries(std::span<const SideEntry> side, Rank to, FrameSender& sender) const;
   Result<> finish_if_complete();
@@ -109,7 +109,7 @@ class Reduce {
   const ReduceOptions options_;
   const std::uint32_t contributors_;     // how many
   const bool contributes_;               // this rank
-  std::vector<SegmentRange> runs_;       // all segments, in pieces with equal holders
+  std::vector<SegmentRange> ranges_;     // of all segments
   std::vector<Segment> segments_;        // per segment
   std::vector<std::vector<bool>> seen_;  // per rank, per segment: contribution or total arrived
   std::vector<bool> contributed_;        // per bucket

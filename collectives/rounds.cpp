@@ -2,35 +2,46 @@
 
 #include <algorithm>
 
-#include "collectives/runs.h"
+#include "collectives/ranges.h"
 #include "core/base/check.h"
 
 namespace starling::collectives {
 
-std::size_t piece_bytes(std::size_t round_bytes, std::uint32_t world) {
+std::size_t range_bytes(std::size_t round_bytes, std::uint32_t world) {
   return std::max<std::size_t>(1, round_bytes / world);
 }
 
-Cut cut_rounds(const Layout& layout, const std::vector<std::vector<Rank>>& holders,
-               std::uint32_t world, std::size_t round_bytes) {
-  const std::size_t most = piece_bytes(round_bytes, world);
-  Cut cut(world);
-  std::vector<std::size_t> last(world);  // bytes of each owner's last piece
-  for (const SegmentRange run : equal_runs(layout, holders, most)) {
-    const auto owner = holders[run.first].front().value();
-    const std::size_t bytes = layout.bytes_of(run, What::kSums);
-    if (cut[owner].empty() || last[owner] + bytes > most) {
-      cut[owner].emplace_back();
+Cut::Cut(const Layout& layout, const std::vector<std::vector<Rank>>& holders, std::uint32_t world,
+         std::size_t round_bytes)
+    : ranges_(world) {
+  const std::size_t most = range_bytes(round_bytes, world);
+  std::vector<std::size_t> last(world);  // bytes of each owner's last round
+  for (const SegmentRange range : equal_ranges(layout, holders, most)) {
+    const auto owner = holders[range.first].front().value();
+    const std::size_t bytes = layout.bytes_of(range, What::kSums);
+    if (ranges_[owner].empty() || last[owner] + bytes > most) {
+      ranges_[owner].emplace_back();
       last[owner] = 0;
     }
-    cut[owner].back().push_back(run);
+    ranges_[owner].back().push_back(range);
     last[owner] += bytes;
   }
-  return cut;
 }
 
-// A round of a reduce brings a piece of this rank's from all others, and a piece of each of them; one
-// of a gather no more than the latter.
+std::size_t Cut::rounds() const {
+  std::size_t most = 0;
+  for (const auto& rounds : ranges_) most = std::max(most, rounds.size());
+  return most;
+}
+
+std::span<const SegmentRange> Cut::ranges(Rank owner, std::size_t round) const {
+  const auto& rounds = ranges_[owner.value()];
+  if (round >= rounds.size()) return {};
+  return rounds[round];
+}
+
+// A round of a reduce brings this rank's ranges from all others, and ranges of each of them; one of a
+// gather no more than the latter.
 std::size_t staging_bytes(const Layout& layout, const std::vector<std::vector<Rank>>& holders,
                           std::uint32_t world, Rank self, std::size_t round_bytes) {
   std::vector<std::size_t> owned(world);
@@ -40,7 +51,7 @@ std::size_t staging_bytes(const Layout& layout, const std::vector<std::vector<Ra
     owned[holders[s].front().value()] += bytes;
     largest = std::max(largest, bytes);
   }
-  const std::size_t most = std::max(piece_bytes(round_bytes, world), largest);
+  const std::size_t most = std::max(range_bytes(round_bytes, world), largest);
   std::size_t bytes = 0;
   for (Rank r = 0; r < world; ++r)
     bytes += std::min(most, owned[r.value()]) * (r == self ? world - 1 : 1);

@@ -2,14 +2,15 @@
 // Rounds over a device transport: which segments travel in which round, how much memory a round needs,
 // and the order of the rounds. device_reduce.h and device_gather.h say what a round carries.
 //
-// In every round each owner has a piece of its segments at work, so all members send and receive
-// all the time, and a round takes a bounded piece of staging memory. All ranks make the same rounds
+// In every round each owner has ranges of its segments at work, so all members send and receive
+// all the time, and a round takes a bounded amount of staging memory. All ranks make the same rounds
 // of the same table, so what two of them ask of each other matches.
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "collectives/device_transport.h"
@@ -18,16 +19,25 @@
 
 namespace starling::collectives {
 
-// The bytes of sums that the pieces of all owners have together in a round. The same at all ranks.
+// The bytes of sums that the ranges of all owners have together in a round. The same at all ranks.
 inline constexpr std::size_t kRoundBytes = 64u << 20;
 
-// The segments by owner and round, in runs that have the same holders.
-using Cut = std::vector<std::vector<std::vector<SegmentRange>>>;
+// Returns the most bytes of sums that an owner has in a round, and so in a range. One segment may have more.
+std::size_t range_bytes(std::size_t round_bytes, std::uint32_t world);
 
-// Most bytes of sums in a run of a piece; a run of one segment may have more.
-std::size_t piece_bytes(std::size_t round_bytes, std::uint32_t world);
-Cut cut_rounds(const Layout& layout, const std::vector<std::vector<Rank>>& holders,
-               std::uint32_t world, std::size_t round_bytes);
+// A Cut says which ranges of its segments each owner has at work in which round.
+class Cut {
+ public:
+  Cut(const Layout& layout, const std::vector<std::vector<Rank>>& holders, std::uint32_t world,
+      std::size_t round_bytes);
+  // Returns the rounds of the owner that has most.
+  std::size_t rounds() const;
+  // Returns nothing for a round after the owner's last one.
+  std::span<const SegmentRange> ranges(Rank owner, std::size_t round) const;
+
+ private:
+  std::vector<std::vector<std::vector<SegmentRange>>> ranges_;  // by owner and round
+};
 
 // Staging memory that is enough for each round of `self`, whatever copies there are: it depends on
 // the owners of segments, which no move of an epoch changes.

@@ -453,16 +453,16 @@ TEST_CASE("device transport: all owners work in each round, and a round is bound
   const Layout layout({{"a", {std::uint64_t{64} * kBlock}}}, 1, 4);
   Table table(layout.segments());
   for (SegmentId s = 0; s < layout.segments(); ++s) table[s] = {static_cast<Rank>(s / 16)};
-  const Cut cut = cut_rounds(layout, table, 4, 4 * 4 * kBlock * sizeof(float));
-  REQUIRE(cut.size() == 4);
+  const Cut cut(layout, table, 4, 4 * 4 * kBlock * sizeof(float));
+  REQUIRE(cut.rounds() == 4);
   std::vector<bool> seen(layout.segments());
   for (Rank owner = 0; owner < 4; ++owner) {
-    CHECK(cut[owner].size() == 4);
-    for (const auto& piece : cut[owner]) {
+    CHECK(cut.ranges(owner, 4).empty());
+    for (std::size_t round = 0; round < 4; ++round) {
       std::uint32_t segments = 0;
-      for (const SegmentRange run : piece) {
-        segments += run.count;
-        for (const SegmentId s : run) {
+      for (const SegmentRange range : cut.ranges(owner, round)) {
+        segments += range.count;
+        for (const SegmentId s : range) {
           CHECK(table[s].front() == owner);
           CHECK(!seen[s]);
           seen[s] = true;
@@ -472,11 +472,12 @@ TEST_CASE("device transport: all owners work in each round, and a round is bound
     }
   }
   CHECK(std::ranges::find(seen, false) == seen.end());
-  // A piece is one segment where a segment is larger than that.
-  const Cut fine = cut_rounds(layout, table, 4, 1);
-  for (const auto& piece : fine[2]) {
-    REQUIRE(piece.size() == 1);
-    CHECK(piece.front().count == 1);
+  // A round has one segment of each owner where a segment is larger than that.
+  const Cut fine(layout, table, 4, 1);
+  REQUIRE(fine.rounds() == 16);
+  for (std::size_t round = 0; round < 16; ++round) {
+    REQUIRE(fine.ranges(2, round).size() == 1);
+    CHECK(fine.ranges(2, round).front().count == 1);
   }
 }
 
