@@ -49,6 +49,8 @@ constexpr const char* kElsewhere =
 constexpr int kNotHere =
     actors::kNotHereStatus;  // also of a worker that was left out and comes late
 
+using GoesOn = std::monostate;
+
 class Run {
  public:
   Run(RunOptions options, PreparedRun prepared)
@@ -212,18 +214,26 @@ class Run {
       if (const auto* e = std::get_if<event::CheckpointWritten>(&event))
         checkpoint_ = std::max(checkpoint_.value_or(e->version), e->version);
       if (const auto* e = std::get_if<event::Restarted>(&event)) checkpoint_ = e->version;
-      if (const auto* e = std::get_if<event::Done>(&event)) done_ = *e;
-      if (const auto* e = std::get_if<event::Ended>(&event)) ended_ = *e;
-      if (const auto* e = std::get_if<event::Failed>(&event)) failed_ = *e;
+      if (const auto* e = std::get_if<event::Done>(&event)) take_end(*e);
+      if (const auto* e = std::get_if<event::Ended>(&event)) take_end(*e);
+      if (const auto* e = std::get_if<event::Failed>(&event)) take_end(*e);
     }
     return ok();
   }
 
-  bool over() const { return done_ || failed_ || ended_; }
+  // A run has one end: of two that are told, which no group of coordinators does, the first counts.
+  template <class E>
+  void take_end(const E& end) {
+    if (!over()) end_ = end;
+  }
+  bool over() const { return !std::holds_alternative<GoesOn>(end_); }
+  const event::Done* done() const { return std::get_if<event::Done>(&end_); }
+  const event::Ended* ended() const { return std::get_if<event::Ended>(&end_); }
+  const event::Failed* failed() const { return std::get_if<event::Failed>(&end_); }
 
   int code_of_end() const {
-    if (ended_) return kExitSignal + ended_->signal;
-    return failed_ ? failed_->code : 0;
+    if (ended()) return kExitSignal + ended()->signal;
+    return failed() ? failed()->code : 0;
   }
 
   // Has the coordinators commit the end before a worker dies of it.
@@ -241,8 +251,8 @@ class Run {
     }
     if (over()) return ok();
     const actors::EndRun end = end_of_run(signal);
-    ended_ = event::Ended{end.signal, reached_, newest_checkpoint(), end.reason};
-    STARLING_TRY(run_.events->write(*ended_));
+    take_end(event::Ended{end.signal, reached_, newest_checkpoint(), end.reason});
+    STARLING_TRY(run_.events->write(*ended()));
     children_.order_all(Order::kStop);
     return ok();
   }
@@ -369,7 +379,7 @@ class Run {
     if (!over()) children_.order_all(Order::kStop);
     const bool others_go_on = started_here() < options_.workers || workers_.size() == 0 ||
                               spectator_.world() > started_here();
-    int worst = wait_for_workers(done_ || failed_ ? kEndGrace : kSignalGrace);
+    int worst = wait_for_workers(done() || failed() ? kEndGrace : kSignalGrace);
     if (over()) linger(others_go_on);
     spectator_.close();
     coordinators_.reset();
@@ -388,14 +398,14 @@ class Run {
                              /*kept=*/{});
     if (const std::string sums = sinks_.status.now().sums(unix_time()); !sums.empty())
       spectator_.say(sums);
-    if (ended_ && !stopped_) say_how_to_go_on();
-    if (ended_ || !over()) return code;
-    if (failed_) {
-      if (failed_->code == kExitStateLost && newest_checkpoint()) say_how_to_go_on();
-      return fail(failed_->code, failed_->reason);
+    if (ended() && !stopped_) say_how_to_go_on();
+    if (ended() || !over()) return code;
+    if (failed()) {
+      if (failed()->code == kExitStateLost && newest_checkpoint()) say_how_to_go_on();
+      return fail(failed()->code, failed()->reason);
     }
     say_if_gone();
-    spectator_.say(done_text(*done_));
+    spectator_.say(done_text(*done()));
     if (const std::string doubt = spectator_.doubt(); !doubt.empty()) spectator_.warn(doubt);
     const std::string diverged = spectator_.diverged();
     if (worst != 0) return worst;
@@ -448,9 +458,7 @@ class Run {
   std::unique_ptr<Coordinators> coordinators_;
   LastWords words_;
   LocalWorkers workers_;
-  std::optional<event::Done> done_;
-  std::optional<event::Ended> ended_;
-  std::optional<event::Failed> failed_;
+  std::variant<GoesOn, event::Done, event::Ended, event::Failed> end_;
   std::optional<Version> checkpoint_;  // the newest that this run has completed
   Version reached_ = 0;
   bool stopped_ = false;    // ended by the script that began this run, which goes on with it
