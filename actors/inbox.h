@@ -6,7 +6,7 @@
 // `caf::after`): set back by an hour while it waits, the thread sleeps for an hour. An inbox waits by
 // the monotonic clock.
 
-#include <caf/all.hpp>
+#include <caf/event_based_actor.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <deque>

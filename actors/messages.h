@@ -1,7 +1,7 @@
 #pragma once
 // Actors of one process send each other these messages: immutable values, cheap to copy.
 
-#include <caf/all.hpp>
+#include <caf/atom.hpp>
 #include <chrono>
 #include <memory>
 #include <string>

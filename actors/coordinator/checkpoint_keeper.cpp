@@ -1,5 +1,6 @@
 #include "actors/coordinator/checkpoint_keeper.h"
 
+#include <caf/all.hpp>
 #include <memory>
 
 #include "actors/coordinator/keeper.h"

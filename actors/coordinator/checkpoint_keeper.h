@@ -2,7 +2,7 @@
 // This actor writes manifests and removes old checkpoints for a coordinator, on a
 // thread of its own: storage may be slow, elections may not wait for it.
 
-#include <caf/all.hpp>
+#include <caf/actor.hpp>
 
 #include "actors/coordinator/keeper.h"
 #include "actors/messages.h"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <caf/all.hpp>
 #include <optional>
 #include <utility>
 

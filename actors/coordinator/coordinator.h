@@ -2,7 +2,7 @@
 // The coordinator actor is one member of the Raft group that
 // decides epochs, with its log on disk and its gateway.
 
-#include <caf/all.hpp>
+#include <caf/actor.hpp>
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,5 +1,6 @@
 #include "actors/worker/archive.h"
 
+#include <caf/all.hpp>
 #include <chrono>
 #include <map>
 #include <thread>

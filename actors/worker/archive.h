@@ -2,7 +2,7 @@
 // The archive actor of a worker writes shards of checkpoints and
 // loads state from them, on a thread of its own, one after the other.
 
-#include <caf/all.hpp>
+#include <caf/actor.hpp>
 
 #include "actors/messages.h"
 #include "actors/worker/setup.h"

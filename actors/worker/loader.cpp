@@ -1,6 +1,7 @@
 #include "actors/worker/loader.h"
 
 #include <algorithm>
+#include <caf/all.hpp>
 #include <map>
 #include <set>
 #include <utility>

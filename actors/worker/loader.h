@@ -1,7 +1,7 @@
 #pragma once
 // The data-loader actor makes micro-batches before they are asked for.
 
-#include <caf/all.hpp>
+#include <caf/actor.hpp>
 
 #include "actors/messages.h"
 #include "actors/worker/setup.h"

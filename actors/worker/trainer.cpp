@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <caf/all.hpp>
 #include <cmath>
 #include <deque>
 #include <iterator>

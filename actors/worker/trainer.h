@@ -2,7 +2,7 @@
 // The trainer actor deals the micro-batches of a share to compute actors, each of which
 // owns a thread, a workspace and a gradient, and adds what it computed to the accumulators.
 
-#include <caf/all.hpp>
+#include <caf/actor.hpp>
 
 #include "actors/messages.h"
 #include "actors/worker/setup.h"

@@ -1,5 +1,6 @@
 #include "actors/worker/worker.h"
 
+#include <caf/all.hpp>
 #include <numeric>
 #include <thread>
 #include <utility>

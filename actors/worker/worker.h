@@ -3,7 +3,7 @@
 // is the entry point for applications that embed Starling (examples/embed).
 
 #include <atomic>
-#include <caf/all.hpp>
+#include <caf/actor.hpp>
 #include <mutex>
 #include <optional>
 #include <vector>

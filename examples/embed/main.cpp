@@ -1,5 +1,6 @@
 // Starling inside another program: its own CAF system and its own model; one coordinator, two
 // workers and a data loader as actors, followed through messages.
+#include <caf/all.hpp>
 #include <filesystem>
 #include <iostream>
 #include <numeric>

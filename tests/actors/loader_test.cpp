@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <caf/all.hpp>
 #include <condition_variable>
 #include <mutex>
 

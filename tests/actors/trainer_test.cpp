@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <caf/all.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <functional>

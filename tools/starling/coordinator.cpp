@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <caf/all.hpp>
 #include <filesystem>
 #include <optional>
 #include <thread>

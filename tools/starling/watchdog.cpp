@@ -1,6 +1,7 @@
 #include "tools/starling/watchdog.h"
 
 #include <algorithm>
+#include <caf/all.hpp>
 #include <chrono>
 #include <string>
 

@@ -1,7 +1,7 @@
 #pragma once
 // What a service manager hears of a coordinator or a worker: how far it is, and that it still answers.
 
-#include <caf/all.hpp>
+#include <caf/actor.hpp>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>

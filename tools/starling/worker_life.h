@@ -2,7 +2,7 @@
 // The main thread of a worker process shows progress
 // and heeds signals while the worker's actor works.
 
-#include <caf/all.hpp>
+#include <caf/actor.hpp>
 
 #include "actors/inbox.h"
 #include "actors/worker/worker.h"
