@@ -9,6 +9,7 @@
 
 #include "core/base/ids.h"
 #include "core/base/loss_scale.h"
+#include "core/base/precision.h"
 #include "core/base/result.h"
 #include "core/job/identity.h"
 #include "core/job/models/table.h"
@@ -95,13 +96,6 @@ enum class ShareRule : std::uint8_t {
   kSpeed,  // what each worker's measured speed lets it do in the same time
 };
 
-// The numbers that micro-batches are computed from. Master weights and moments are fp32.
-enum class Precision : std::uint8_t {
-  kFp32 = 1,
-  kBf16,  // working parameters are the weights rounded to bf16: half the bytes of a gather
-  kFp16,  // rounded to fp16; where a device computes with fp16, its loss is scaled
-};
-
 // GridRounding says how a gradient's element becomes an integer of the grid.
 enum class GridRounding : std::uint8_t {
   kNearest = 1,
@@ -180,6 +174,8 @@ struct Job {
   DataSpec data;               // of a model with an input_of(), or that may bring data
   std::uint32_t replicas = 2;  // r, wanted copies besides the owner's
   NonFinite on_nonfinite = NonFinite::kSkip;
+  // Of working parameters, which are the weights rounded to it: bf16 and fp16 halve the bytes of a gather.
+  // Master weights and moments are fp32. A device that computes with fp16 scales its loss.
   Precision precision = Precision::kFp32;
   std::uint8_t loss_scale = LossScaleRule{}.first;         // of fp16: log2 of the first scale
   std::uint32_t loss_scale_steps = LossScaleRule{}.every;  // until it is doubled

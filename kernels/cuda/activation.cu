@@ -39,7 +39,7 @@ std::uint32_t blocks_of(std::size_t n) {
 }
 
 template <class F>
-void launch_each(cudaStream_t stream, Type type, std::size_t n, const void* a, const void* b,
+void launch_each(cudaStream_t stream, Precision type, std::size_t n, const void* a, const void* b,
                  void* y) {
   if (n == 0) return;
   with_packs(type, packs_fit(type, 16, {a, b, y}), [&]<class T, bool kAligned>() {
@@ -112,12 +112,12 @@ __global__ void __launch_bounds__(kThreads) multiply_each(std::size_t n, float b
 
 }  // namespace
 
-void swiglu(cudaStream_t stream, Type type, std::size_t n, const void* gate, const void* up,
+void swiglu(cudaStream_t stream, Precision type, std::size_t n, const void* gate, const void* up,
             void* y) {
   launch_each<Swiglu>(stream, type, n, gate, up, y);
 }
 
-void swiglu_backward(cudaStream_t stream, Type type, std::size_t n, const void* gate,
+void swiglu_backward(cudaStream_t stream, Precision type, std::size_t n, const void* gate,
                      const void* up, const void* dy, void* d_gate, void* d_up, void* y) {
   if (n == 0) return;
   with_packs(
@@ -128,7 +128,7 @@ void swiglu_backward(cudaStream_t stream, Type type, std::size_t n, const void* 
       });
 }
 
-void multiply_by(cudaStream_t stream, Type type, std::size_t n, float by, void* x) {
+void multiply_by(cudaStream_t stream, Precision type, std::size_t n, float by, void* x) {
   if (n == 0 || by == 1) return;
   with_packs(type, packs_fit(type, 16, {x}), [&]<class T, bool kAligned>() {
     launch(stream, blocks_of<T>(n), kThreads, 0, multiply_each<T, kAligned>, n, by,
@@ -136,8 +136,8 @@ void multiply_by(cudaStream_t stream, Type type, std::size_t n, float by, void* 
   });
 }
 
-void relu_backward(cudaStream_t stream, Type type, std::size_t n, const void* y, const void* dy,
-                   void* dx) {
+void relu_backward(cudaStream_t stream, Precision type, std::size_t n, const void* y,
+                   const void* dy, void* dx) {
   launch_each<ReluBackward>(stream, type, n, y, dy, dx);
 }
 

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(F::kThreads, 2) forward(AttentionWork w) {
 
 }  // namespace
 
-void attention(cudaStream_t stream, Type type, const AttentionShape& shape,
+void attention(cudaStream_t stream, Precision type, const AttentionShape& shape,
                const HeadRows<const void>& in, void* out, float* log_sums) {
   if (is_empty(shape)) return;
   AttentionWork work = work_of(type, shape, in, out, /*d_out=*/nullptr, /*d_in=*/{});

@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kDotThreads)
   if (there && lane == 0) dots[(sequence * s.heads + head) * s.positions + position] = sum;
 }
 
-void launch_dots(cudaStream_t stream, Type type, const AttentionWork& work, const void* out,
+void launch_dots(cudaStream_t stream, Precision type, const AttentionWork& work, const void* out,
                  float* dots) {
   const AttentionShape& s = work.shape;
   const std::size_t rows = std::size_t{s.sequences} * s.positions * s.heads;
@@ -197,7 +197,7 @@ void launch_dots(cudaStream_t stream, Type type, const AttentionWork& work, cons
 
 }  // namespace
 
-void attention_backward(cudaStream_t stream, Type type, const AttentionShape& shape,
+void attention_backward(cudaStream_t stream, Precision type, const AttentionShape& shape,
                         const HeadRows<const void>& in, const void* out, const float* log_sums,
                         const void* d_out, const HeadRows<void>& d_in, float* dots) {
   if (is_empty(shape)) return;

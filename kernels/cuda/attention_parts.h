@@ -116,9 +116,10 @@ __device__ inline unsigned first_key(const AttentionShape& s, unsigned row) {
 
 // sums[rows, columns] += left[rows, depth] right[columns, depth], both tiles in shared memory; depth
 // is a multiple of 16.
-template <unsigned kM, unsigned kN, Type kType>
-__device__ inline void multiply_rows(float (&sums)[kM][kN][4], const Half<kType>* left,
-                                     const Half<kType>* right, unsigned stride, unsigned depth) {
+template <unsigned kM, unsigned kN, Precision kPrecision>
+__device__ inline void multiply_rows(float (&sums)[kM][kN][4], const Half<kPrecision>* left,
+                                     const Half<kPrecision>* right, unsigned stride,
+                                     unsigned depth) {
 #pragma unroll 2
   for (unsigned d = 0; d < depth; d += 16) {
     std::uint32_t a[kM][4];
@@ -130,7 +131,7 @@ __device__ inline void multiply_rows(float (&sums)[kM][kN][4], const Half<kType>
       load_right<false>(b, right, stride, 8 * n, d);
 #pragma unroll
       for (unsigned m = 0; m < kM; ++m)
-        multiply_pair<Half<kType>>(sums[m][n], sums[m][n + 1], a[m], b);
+        multiply_pair<Half<kPrecision>>(sums[m][n], sums[m][n + 1], a[m], b);
     }
   }
 }
@@ -158,19 +159,20 @@ __device__ inline void multiply_rows(float (&sums)[kM][kN][4], const float* left
 
 // sums[rows, width] += left[rows, depth] right[depth, width]: left in accumulators, right in shared
 // memory; columns from `width` (a multiple of 16) on are not wanted.
-template <unsigned kM, unsigned kDepth, unsigned kN, Type kType>
+template <unsigned kM, unsigned kDepth, unsigned kN, Precision kPrecision>
 __device__ inline void multiply_scores(float (&sums)[kM][kN][4], const float (&left)[kM][kDepth][4],
-                                       const Half<kType>* right, unsigned stride, unsigned width) {
+                                       const Half<kPrecision>* right, unsigned stride,
+                                       unsigned width) {
 #pragma unroll
   for (unsigned k = 0; k < kDepth; k += 2) {
     std::uint32_t a[kM][4];
 #pragma unroll
     for (unsigned m = 0; m < kM; ++m) {
       const auto &near = left[m][k], &far = left[m][k + 1];
-      a[m][0] = pack_two<Half<kType>>(near[0], near[1]);
-      a[m][1] = pack_two<Half<kType>>(near[2], near[3]);
-      a[m][2] = pack_two<Half<kType>>(far[0], far[1]);
-      a[m][3] = pack_two<Half<kType>>(far[2], far[3]);
+      a[m][0] = pack_two<Half<kPrecision>>(near[0], near[1]);
+      a[m][1] = pack_two<Half<kPrecision>>(near[2], near[3]);
+      a[m][2] = pack_two<Half<kPrecision>>(far[0], far[1]);
+      a[m][3] = pack_two<Half<kPrecision>>(far[2], far[3]);
     }
 #pragma unroll
     for (unsigned n = 0; n < kN; n += 2) {
@@ -179,7 +181,7 @@ __device__ inline void multiply_scores(float (&sums)[kM][kN][4], const float (&l
       load_right<true>(b, right, stride, 8 * n, 8 * k);
 #pragma unroll
       for (unsigned m = 0; m < kM; ++m)
-        multiply_pair<Half<kType>>(sums[m][n], sums[m][n + 1], a[m], b);
+        multiply_pair<Half<kPrecision>>(sums[m][n], sums[m][n + 1], a[m], b);
     }
   }
 }
@@ -231,9 +233,10 @@ __device__ inline void store_pair(float* to, float x, float y, unsigned count, b
     if (count >= 2) to[1] = y;
   }
 }
-template <Type kType>
-__device__ inline void store_pair(Half<kType>* to, float x, float y, unsigned count, bool pair) {
-  const ushort2 two = two_halves<Half<kType>>(x, y);
+template <Precision kPrecision>
+__device__ inline void store_pair(Half<kPrecision>* to, float x, float y, unsigned count,
+                                  bool pair) {
+  const ushort2 two = two_halves<Half<kPrecision>>(x, y);
   if (pair && count >= 2) {
     *reinterpret_cast<ushort2*>(to) = two;
   } else {
@@ -335,7 +338,7 @@ void launch_on(cudaStream_t stream, void (*kernel)(AttentionWork), const Attenti
 
 // Calls run.operator()<F>() with the forms for the type and the width of a head.
 template <class Run>
-void with_forms(Type type, const AttentionShape& s, const Run& run) {
+void with_forms(Precision type, const AttentionShape& s, const Run& run) {
   with_element(type, [&]<class T>() {
     if constexpr (sizeof(T) == 2) {
       if (s.head_width == 64) return run.template operator()<AttentionForms<T, 64, true>>();
@@ -347,8 +350,9 @@ void with_forms(Type type, const AttentionShape& s, const Run& run) {
 }
 
 // out and d_in: null where nothing is written there.
-inline AttentionWork work_of(Type type, const AttentionShape& s, const HeadRows<const void>& in,
-                             void* out, const void* d_out, const HeadRows<void>& d_in) {
+inline AttentionWork work_of(Precision type, const AttentionShape& s,
+                             const HeadRows<const void>& in, void* out, const void* d_out,
+                             const HeadRows<void>& d_in) {
   const std::size_t size = bytes_of(type), out_stride = std::size_t{s.heads} * s.head_width;
   // Whether all of these begin, and all strides go, by so many elements.
   const auto aligned = [&](std::size_t elements, std::initializer_list<const void*> from,

@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kSumThreads)
 
 }  // namespace
 
-void cross_entropy(cudaStream_t stream, Type type, std::uint32_t rows, std::uint32_t classes,
+void cross_entropy(cudaStream_t stream, Precision type, std::uint32_t rows, std::uint32_t classes,
                    std::uint32_t ld, void* logits, const std::int32_t* targets, const float* scale,
                    double* losses) {
   if (rows == 0) return;

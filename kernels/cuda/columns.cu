@@ -98,7 +98,7 @@ void add_runs(cudaStream_t stream, std::uint32_t n, const float* partials, float
          sums, second);
 }
 
-void norm_column_partials(cudaStream_t stream, Type type, Rows shape, const void* x,
+void norm_column_partials(cudaStream_t stream, Precision type, Rows shape, const void* x,
                           const float* mean, const float* rstd, const void* dy, float* partials) {
   with_packs(type, packs_fit(type, shape.width, {x, dy}), [&]<class T, bool kAligned>() {
     const Normed<T> normed{static_cast<const T*>(x), mean, rstd};
@@ -107,7 +107,7 @@ void norm_column_partials(cudaStream_t stream, Type type, Rows shape, const void
   });
 }
 
-void column_sums(cudaStream_t stream, Type type, Rows shape, const void* x, float* sums,
+void column_sums(cudaStream_t stream, Precision type, Rows shape, const void* x, float* sums,
                  float* partials) {
   if (shape.width == 0) return;
   with_packs(type, packs_fit(type, shape.width, {x}), [&]<class T, bool kAligned>() {

@@ -26,7 +26,7 @@ void add_runs(cudaStream_t stream, std::uint32_t n, const float* partials, float
 
 // Makes partial sums of dy and of dy times the normed x: partials [kRowRuns,
 // width] of the first, for the bias, lie behind those of the second, for the gain. mean may be null: 0.
-void norm_column_partials(cudaStream_t stream, Type type, Rows shape, const void* x,
+void norm_column_partials(cudaStream_t stream, Precision type, Rows shape, const void* x,
                           const float* mean, const float* rstd, const void* dy, float* partials);
 
 }  // namespace starling::kernels::cuda

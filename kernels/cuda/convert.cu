@@ -29,18 +29,18 @@ template <class T>
 void narrow_to(cudaStream_t stream, std::size_t n, const float* from, std::uint16_t* to) {
   constexpr std::size_t kBlock = kThreads * kPack<T>;
   const auto blocks = static_cast<std::uint32_t>((n + kBlock - 1) / kBlock);
-  const bool aligned = packs_fit(Type::kBf16, kBlock, {from, to});
+  const bool aligned = packs_fit(Precision::kBf16, kBlock, {from, to});
   launch(stream, blocks, kThreads, 0, aligned ? narrow_all<T, true> : narrow_all<T, false>, n, from,
          reinterpret_cast<T*>(to));
 }
 
 }  // namespace
 
-void to_halves(cudaStream_t stream, Type type, std::size_t n, const float* from,
+void to_halves(cudaStream_t stream, Precision type, std::size_t n, const float* from,
                std::uint16_t* to) {
-  STARLING_CHECK(type != Type::kF32);
+  STARLING_CHECK(type != Precision::kFp32);
   if (n == 0) return;
-  if (type == Type::kBf16)
+  if (type == Precision::kBf16)
     narrow_to<Bf16>(stream, n, from, to);
   else
     narrow_to<F16>(stream, n, from, to);

@@ -31,7 +31,7 @@ static void check(const Product& p) {
   STARLING_CHECK(p.add == nullptr || p.ldadd >= p.n);
   STARLING_CHECK(p.add != p.c || p.c == nullptr || p.ldadd == p.ldc);
   STARLING_CHECK(!reads_aux || p.aux != nullptr);
-  STARLING_CHECK(p.in == Type::kF32 || p.out == Type::kF32 || p.in == p.out);
+  STARLING_CHECK(p.in == Precision::kFp32 || p.out == Precision::kFp32 || p.in == p.out);
 }
 
 namespace {
@@ -79,15 +79,15 @@ struct Made {
 
 // Tells whether cublasLtMatmul() has these types with sums in fp32.
 bool has_types(const Product& p) {
-  return p.k > 0 && (p.out == Type::kF32 || p.out == p.in);
+  return p.k > 0 && (p.out == Precision::kFp32 || p.out == p.in);
 }
 
 // Returns the epilogue that means the same; none if there is none. The library's ReLU backwards
 // wants a mask of bits, and its aux is known for halves, with a leading dimension that is a
 // multiple of 8. Added is before an epilogue, which no document says of those with aux.
 std::optional<std::uint32_t> fused(const Product& p) {
-  const bool aux = p.out != Type::kF32 && p.ldc % 8 == 0 && !p.add;
-  if (!has_types(p) || (p.bias && p.out != Type::kF32 && p.n > kBiasMax)) return std::nullopt;
+  const bool aux = p.out != Precision::kFp32 && p.ldc % 8 == 0 && !p.add;
+  if (!has_types(p) || (p.bias && p.out != Precision::kFp32 && p.n > kBiasMax)) return std::nullopt;
   switch (p.epilogue) {
     case Epilogue::kNone:
       return p.bias ? lt::kBias : lt::kNoEpilogue;
@@ -106,9 +106,9 @@ std::optional<std::uint32_t> fused(const Product& p) {
   return std::nullopt;
 }
 
-int lt_type(Type type) {
-  if (type == Type::kF32) return lt::kF32;
-  return type == Type::kBf16 ? lt::kBf16 : lt::kF16;
+int lt_type(Precision type) {
+  if (type == Precision::kFp32) return lt::kF32;
+  return type == Precision::kBf16 ? lt::kBf16 : lt::kF16;
 }
 
 bool possible(const Product& p, Way way) {
@@ -129,7 +129,7 @@ class LtProducts final : public Products {
                                            ": cublasLtCreate: " + made->lt_.status_text(status));
     made->handle_ = {handle, made->lt_.destroy};
     void* memory = nullptr;
-    const std::size_t bytes = kWorkspace + kBiasMax * bytes_of(Type::kBf16);
+    const std::size_t bytes = kWorkspace + kBiasMax * bytes_of(Precision::kBf16);
     if (const cudaError_t error = cudaMalloc(&memory, bytes); error != cudaSuccess)
       return Error(Code::kUnavailable,
                    std::string("no memory for cuBLASLt: ") + cudaGetErrorString(error));
@@ -204,7 +204,7 @@ class LtProducts final : public Products {
            "an attribute of a product");
   }
 
-  Owned<lt::LayoutBytes> layout(Type type, std::uint32_t rows, std::uint32_t columns,
+  Owned<lt::LayoutBytes> layout(Precision type, std::uint32_t rows, std::uint32_t columns,
                                 std::uint32_t ld) const {
     lt::Layout layout = nullptr;
     expect(lt_.create_layout(&layout, lt_type(type), rows, columns, ld), "a layout");
@@ -236,7 +236,8 @@ class LtProducts final : public Products {
     // The library wants the bias in the type of c.
     if (p.bias)
       set(made, lt::kBiasPointer,
-          p.out == Type::kF32 ? static_cast<const void*>(p.bias) : static_cast<const void*>(bias_));
+          p.out == Precision::kFp32 ? static_cast<const void*>(p.bias)
+                                    : static_cast<const void*>(bias_));
     if (p.epilogue == Epilogue::kGelu || p.epilogue == Epilogue::kGeluBackward) {
       set(made, lt::kAuxPointer, p.aux);
       set(made, lt::kAuxLd, std::int64_t{p.ldc});
@@ -253,7 +254,7 @@ class LtProducts final : public Products {
     };
     const PlanKey key = key_of(p);
     prefer(lt::kWorkspaceMax, std::uint64_t{kWorkspace});
-    prefer(lt::kReductionMask, p.out == Type::kF32 ? lt::kReduceComputed : std::uint32_t{0});
+    prefer(lt::kReductionMask, p.out == Precision::kFp32 ? lt::kReduceComputed : std::uint32_t{0});
     prefer(lt::kAlignA, std::uint32_t{key.align_b});
     prefer(lt::kAlignB, std::uint32_t{key.align_a});
     prefer(lt::kAlignC, std::uint32_t{p.add ? key.align_add : key.align_c});
@@ -319,7 +320,7 @@ class LtProducts final : public Products {
       cuda::multiply(stream, p);
       return lt::kSuccess;
     }
-    if (made.plan.way == Way::kFused && p.bias && p.out != Type::kF32) {
+    if (made.plan.way == Way::kFused && p.bias && p.out != Precision::kFp32) {
       // A product of depth 0 is its bias, rounded.
       cuda::multiply(stream,
                      {.m = 1, .n = p.n, .out = p.out, .c = bias_, .ldc = p.n, .bias = p.bias});

@@ -10,9 +10,9 @@ template <bool kAligned, int n>
 __device__ void load_row(const float* from, std::uint32_t count, float (&values)[n]) {
   load_floats<kAligned>(from, count, values);
 }
-template <bool kAligned, int n, Type kType>
-__device__ void load_row(const Half<kType>* from, std::uint32_t count, float (&values)[n]) {
-  const Pack<Half<kType>> pack = load<kAligned>(from, count);
+template <bool kAligned, int n, Precision kPrecision>
+__device__ void load_row(const Half<kPrecision>* from, std::uint32_t count, float (&values)[n]) {
+  const Pack<Half<kPrecision>> pack = load<kAligned>(from, count);
 #pragma unroll
   for (int i = 0; i < n; ++i) values[i] = pack[i];
 }
@@ -148,22 +148,23 @@ __global__ void __launch_bounds__(kPositionThreads)
 
 }  // namespace
 
-void embed(cudaStream_t stream, Type type, Rows shape, std::uint32_t positions,
-           const std::int32_t* tokens, Type tables, const void* wte, const void* wpe, void* out) {
+void embed(cudaStream_t stream, Precision type, Rows shape, std::uint32_t positions,
+           const std::int32_t* tokens, Precision tables, const void* wte, const void* wpe,
+           void* out) {
   if (shape.rows == 0) return;
   with_packs(type, packs_fit(type, shape.width, {wte, wpe, out}), [&]<class T, bool kAligned>() {
     const auto of = [&]<class Table>(const Table* table, const Table* added) {
       launch(stream, divide_up(shape.rows, kWarps), kWarps * 32, 0, embed_rows<T, Table, kAligned>,
              shape, positions, tokens, table, added, static_cast<T*>(out));
     };
-    if (tables == Type::kF32)
+    if (tables == Precision::kFp32)
       of(static_cast<const float*>(wte), static_cast<const float*>(wpe));
     else
       of(static_cast<const T*>(wte), static_cast<const T*>(wpe));
   });
 }
 
-void embed_backward(cudaStream_t stream, Type type, std::uint32_t width, TokenRows where,
+void embed_backward(cudaStream_t stream, Precision type, std::uint32_t width, TokenRows where,
                     std::uint32_t first, std::uint32_t count, const void* d_out, float* gradient) {
   if (count == 0 || width == 0) return;
   with_packs(type, packs_fit(type, width, {d_out, gradient}), [&]<class T, bool kAligned>() {
@@ -173,7 +174,7 @@ void embed_backward(cudaStream_t stream, Type type, std::uint32_t width, TokenRo
   });
 }
 
-void position_gradient(cudaStream_t stream, Type type, std::uint32_t sequences,
+void position_gradient(cudaStream_t stream, Precision type, std::uint32_t sequences,
                        std::uint32_t positions, std::uint32_t width, const void* d_out,
                        float* gradient) {
   const std::size_t elements = static_cast<std::size_t>(positions) * width;

@@ -18,7 +18,7 @@ namespace starling::kernels::cuda {
 // may take whole 128 bytes of a row of results. Const after construction: makers of a device share one. Threads: any.
 class DeviceFrozen {
  public:
-  DeviceFrozen(Device& device, Type type, const std::vector<TensorSpec>& specs,
+  DeviceFrozen(Device& device, Precision type, const std::vector<TensorSpec>& specs,
                std::shared_ptr<const FrozenTensors> values);
 
   // tensor: by its number in Model::frozen().
@@ -27,12 +27,12 @@ class DeviceFrozen {
   // kBadInput  fp16 cannot hold a number of a matrix.
   Result<> intact() const;
 
-  bool is_of(const FrozenTensors* values, Type type) const {
+  bool is_of(const FrozenTensors* values, Precision type) const {
     return values_.get() == values && type_ == type;
   }
 
  private:
-  const Type type_;
+  const Precision type_;
   const std::shared_ptr<const FrozenTensors> values_;
   std::vector<std::size_t> begins_;  // bytes
   std::string beyond_;               // says what fp16 cannot hold

@@ -107,7 +107,7 @@ std::unique_ptr<GradientMaker> Gpu::make_maker(const MakerSpec& spec) {
 
 std::shared_ptr<const DeviceFrozen> Gpu::frozen_of(const MakerSpec& spec) {
   if (!spec.frozen_values) return nullptr;
-  const Type type = type_of(spec.precision);
+  const Precision type = spec.precision;
   const std::lock_guard lock(mutex_);
   if (frozen_ && frozen_->is_of(spec.frozen_values.get(), type)) return frozen_;
   frozen_ = nullptr;  // gives its memory back before other tensors take some, if no maker has it

@@ -12,19 +12,19 @@
 
 namespace starling::kernels::cuda {
 
-// kType: kBf16 or kF16.
-template <Type kType>
+// kPrecision: kBf16 or kFp16.
+template <Precision kPrecision>
 struct [[gnu::may_alias]] Half {
   std::uint16_t bits;
 };
-using Bf16 = Half<Type::kBf16>;
-using F16 = Half<Type::kF16>;
+using Bf16 = Half<Precision::kBf16>;
+using F16 = Half<Precision::kFp16>;
 
 // Calls run.operator()<T>() with the type of elements.
 template <class Run>
-void with_element(Type type, const Run& run) {
-  if (type == Type::kF32) return run.template operator()<float>();
-  if (type == Type::kBf16) return run.template operator()<Bf16>();
+void with_element(Precision type, const Run& run) {
+  if (type == Precision::kFp32) return run.template operator()<float>();
+  if (type == Precision::kBf16) return run.template operator()<Bf16>();
   run.template operator()<F16>();
 }
 

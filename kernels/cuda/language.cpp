@@ -45,8 +45,8 @@ class DeviceEmbedding : public DeviceLayer {
       return kept ? pass.matrix(tensor) : static_cast<const void*>(pass.vector(tensor));
     };
     embed(pass.stream, pass.type, {pass.rows, wide()}, context(), pass.tokens,
-          kept ? pass.type : Type::kF32, table(tokens_), positions_ ? table(*positions_) : nullptr,
-          out);
+          kept ? pass.type : Precision::kFp32, table(tokens_),
+          positions_ ? table(*positions_) : nullptr, out);
   }
   void backward(const Pass& pass, std::size_t piece, const void*, void*, const void* d_out,
                 void*) const override {
@@ -137,7 +137,7 @@ class DeviceHead : public DeviceLayer {
       p.a = static_cast<const std::byte*>(s.logits) + first * bytes_of(pass.type);
       p.lda = stride(), p.a_transposed = true;
       p.b = s.normed, p.ldb = norm_.width;
-      p.out = Type::kF32, p.c = pass.gradient, p.ldc = norm_.width;
+      p.out = Precision::kFp32, p.c = pass.gradient, p.ldc = norm_.width;
       return pass.products.multiply(pass.stream, p);
     }
     Product p{.m = pass.rows, .n = norm_.width, .k = columns_, .in = pass.type};

@@ -100,7 +100,7 @@ void DeviceLinear::backward_parameters(const Pass& pass, const void* x, const vo
     Product p{.m = m, .n = n, .k = pass.rows, .in = pass.type};
     p.a = left, p.lda = m, p.a_transposed = true;
     p.b = right, p.ldb = n;
-    p.out = Type::kF32, p.c = pass.d_parameter(tensor), p.ldc = n;
+    p.out = Precision::kFp32, p.c = pass.d_parameter(tensor), p.ldc = n;
     pass.products.multiply(pass.stream, p);
   };
   if (adapter) {

@@ -28,7 +28,7 @@ struct Pass {
   const Layout& layout;
   cudaStream_t stream = nullptr;
   Products& products;
-  Type type = Type::kF32;
+  Precision type = Precision::kFp32;
   std::uint32_t sequences = 0, rows = 0;  // rows: sequences * positions
 
   // These are the batch.

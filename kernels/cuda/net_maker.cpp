@@ -9,18 +9,6 @@
 
 namespace starling::kernels::cuda {
 
-Type type_of(Precision precision) {
-  switch (precision) {
-    case Precision::kFp32:
-      return Type::kF32;
-    case Precision::kBf16:
-      return Type::kBf16;
-    case Precision::kFp16:
-      return Type::kF16;
-  }
-  return Type::kF32;
-}
-
 NetMaker::NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Products> products,
                    const Input& input, DeviceLayers layers,
                    std::shared_ptr<const DeviceFrozen> frozen)
@@ -37,7 +25,7 @@ NetMaker::NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Pr
       recorder_(static_cast<CudaQueue&>(queue()).stream()),
       order_(static_cast<std::uint32_t>(input.vocabulary)) {
   pass_.stream = static_cast<CudaQueue&>(queue()).stream();
-  pass_.type = type_of(spec.precision);
+  pass_.type = spec.precision;
   pass_.sequences = sequences_;
   pass_.rows = static_cast<std::uint32_t>(sequences_ * input.positions);
   pass_.frozen = frozen_.get();
@@ -67,7 +55,7 @@ void NetMaker::take_batch_memory(Device& device) {
   }
   both(x_here_, x_, features);
   pass_.x = x_.data();
-  if (pass_.type == Type::kF32) return;
+  if (pass_.type == Precision::kFp32) return;
   x_rounded_ = Array<std::uint16_t>(device, features);
   pass_.x = x_rounded_.data();
 }
@@ -105,8 +93,9 @@ void NetMaker::take_memory(Device& device, const std::vector<TensorSpec>* frozen
     pass_.d_low = carver.take(row_bytes(rank_));
     pass_.unwanted = carver.take_array<float>(frozen_ ? 2 * longest : 0);
     for (float*& g : gradients_) g = carver.take_array<float>(layout().largest_part());
-    pass_.rounded =
-        pass_.type != Type::kF32 ? carver.take_array<std::uint16_t>(layout().elements()) : nullptr;
+    pass_.rounded = pass_.type != Precision::kFp32
+                        ? carver.take_array<std::uint16_t>(layout().elements())
+                        : nullptr;
     return carver.used();
   };
   memory_ = Array<std::byte>(device, carve(nullptr));

@@ -13,8 +13,6 @@
 
 namespace starling::kernels::cuda {
 
-Type type_of(Precision precision);
-
 // A NetMaker takes batches of exactly `sequences`. With bf16 or fp16 all but vectors, statistics,
 // losses and gradients of parameters has 16 bits, and each arrived part of the working parameters
 // is rounded once a micro-batch. recompute: only the inputs of layers are kept, and the backward

@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(kWideThreads)
   }
 }
 
-void norm(cudaStream_t stream, Type type, Rows shape, float epsilon, const void* x,
+void norm(cudaStream_t stream, Precision type, Rows shape, float epsilon, const void* x,
           const float* gain, const float* bias, void* y, float* mean, float* rstd) {
   if (shape.rows == 0 || shape.width == 0) return;
   const std::uint32_t warps = warps_of_row(shape.width);
@@ -305,9 +305,9 @@ void norm(cudaStream_t stream, Type type, Rows shape, float epsilon, const void*
   });
 }
 
-void norm_backward(cudaStream_t stream, Type type, Rows shape, const void* x, const float* gain,
-                   const float* mean, const float* rstd, const void* dy, const void* add, void* dx,
-                   float* d_gain, float* d_bias, float* partials) {
+void norm_backward(cudaStream_t stream, Precision type, Rows shape, const void* x,
+                   const float* gain, const float* mean, const float* rstd, const void* dy,
+                   const void* add, void* dx, float* d_gain, float* d_bias, float* partials) {
   if (shape.width == 0) return;
   const std::uint32_t warps = warps_of_row(shape.width);
   const bool aligned = packs_fit(type, shape.width, {x, gain, dy, add, dx});
@@ -335,25 +335,25 @@ void norm_backward(cudaStream_t stream, Type type, Rows shape, const void* x, co
 
 }  // namespace
 
-void layer_norm(cudaStream_t stream, Type type, Rows shape, const void* x, const float* gain,
+void layer_norm(cudaStream_t stream, Precision type, Rows shape, const void* x, const float* gain,
                 const float* bias, void* y, float* mean, float* rstd) {
   norm(stream, type, shape, kLayerNormEpsilon, x, gain, bias, y, mean, rstd);
 }
 
-void layer_norm_backward(cudaStream_t stream, Type type, Rows shape, const void* x,
+void layer_norm_backward(cudaStream_t stream, Precision type, Rows shape, const void* x,
                          const float* gain, const float* mean, const float* rstd, const void* dy,
                          const void* add, void* dx, float* d_gain, float* d_bias, float* partials) {
   norm_backward(stream, type, shape, x, gain, mean, rstd, dy, add, dx, d_gain, d_bias, partials);
 }
 
-void rms_norm(cudaStream_t stream, Type type, Rows shape, float epsilon, const void* x,
+void rms_norm(cudaStream_t stream, Precision type, Rows shape, float epsilon, const void* x,
               const float* gain, void* y, float* rstd) {
   norm(stream, type, shape, epsilon, x, gain, /*bias=*/nullptr, y, /*mean=*/nullptr, rstd);
 }
 
-void rms_norm_backward(cudaStream_t stream, Type type, Rows shape, const void* x, const float* gain,
-                       const float* rstd, const void* dy, const void* add, void* dx, float* d_gain,
-                       float* partials) {
+void rms_norm_backward(cudaStream_t stream, Precision type, Rows shape, const void* x,
+                       const float* gain, const float* rstd, const void* dy, const void* add,
+                       void* dx, float* d_gain, float* partials) {
   norm_backward(stream, type, shape, x, gain, /*mean=*/nullptr, rstd, dy, add, dx, d_gain,
                 /*d_bias=*/nullptr, partials);
 }

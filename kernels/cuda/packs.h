@@ -26,8 +26,8 @@ struct [[gnu::may_alias]] alignas(16) Words {
 inline __device__ std::uint32_t bits_of(float value) {
   return __float_as_uint(value);
 }
-template <Type kType>
-__device__ std::uint32_t bits_of(Half<kType> value) {
+template <Precision kPrecision>
+__device__ std::uint32_t bits_of(Half<kPrecision> value) {
   return value.bits;
 }
 
@@ -127,7 +127,7 @@ inline __device__ float warp_sum(float value) {
 }
 
 // Returns whether rows of `width` elements, one after another from each of `from`, are whole packs.
-inline bool packs_fit(Type type, std::size_t width, std::initializer_list<const void*> from) {
+inline bool packs_fit(Precision type, std::size_t width, std::initializer_list<const void*> from) {
   if (width * bytes_of(type) % 16 != 0) return false;
   for (const void* pointer : from)
     if (reinterpret_cast<std::uintptr_t>(pointer) % 16 != 0) return false;
@@ -136,7 +136,7 @@ inline bool packs_fit(Type type, std::size_t width, std::initializer_list<const 
 
 // Calls run.operator()<T, kAligned>() for the type.
 template <class Run>
-void with_packs(Type type, bool aligned, const Run& run) {
+void with_packs(Precision type, bool aligned, const Run& run) {
   with_element(type, [&]<class T>() {
     aligned ? run.template operator()<T, true>() : run.template operator()<T, false>();
   });

@@ -21,7 +21,7 @@ namespace starling::kernels::cuda {
 // A PlanKey decides which algorithms are possible.
 struct PlanKey {
   std::uint32_t m, n, k, lda, ldb, ldc, ldadd;  // ldadd: 0 if nothing is added
-  Type in, out;
+  Precision in, out;
   bool a_transposed, b_transposed, bias;
   Epilogue epilogue;
   // Each address is a multiple of this: a power of two up to 256 bytes.

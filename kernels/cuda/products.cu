@@ -36,12 +36,13 @@ __device__ void load_four_of(float (&x)[4], const float* at, unsigned count, boo
     for (unsigned i = 0; i < 4; ++i) x[i] = i < count ? at[i] : 0;
   }
 }
-template <Type kType>
-__device__ void load_four_of(float (&x)[4], const Half<kType>* at, unsigned count, bool whole) {
+template <Precision kPrecision>
+__device__ void load_four_of(float (&x)[4], const Half<kPrecision>* at, unsigned count,
+                             bool whole) {
   if (whole) {
     const ushort4 four = *reinterpret_cast<const ushort4*>(at);
     const std::uint16_t bits[4] = {four.x, four.y, four.z, four.w};
-    for (unsigned i = 0; i < 4; ++i) x[i] = widen(Half<kType>{bits[i]});
+    for (unsigned i = 0; i < 4; ++i) x[i] = widen(Half<kPrecision>{bits[i]});
   } else {
     for (unsigned i = 0; i < 4; ++i) x[i] = i < count ? widen(at[i]) : 0;
   }
@@ -53,9 +54,10 @@ __device__ void store_four_of(float* at, const float (&x)[4], unsigned count, bo
     for (unsigned i = 0; i < count; ++i) at[i] = x[i];
   }
 }
-template <Type kType>
-__device__ void store_four_of(Half<kType>* at, const float (&x)[4], unsigned count, bool whole) {
-  using T = Half<kType>;
+template <Precision kPrecision>
+__device__ void store_four_of(Half<kPrecision>* at, const float (&x)[4], unsigned count,
+                              bool whole) {
+  using T = Half<kPrecision>;
   if (whole) {
     const ushort2 low = two_halves<T>(x[0], x[1]), high = two_halves<T>(x[2], x[3]);
     *reinterpret_cast<ushort4*>(at) = make_ushort4(low.x, low.y, high.x, high.y);
@@ -95,11 +97,11 @@ __device__ void end(const Work& work, unsigned row, unsigned column, float (&x)[
 // Ends them where operands are of T.
 template <class T>
 __device__ void end_as(const Work& work, unsigned row, unsigned column, float (&x)[4]) {
-  const Type out = work.product.out;
-  if (out == Type::kF32) return end<float>(work, row, column, x);
+  const Precision out = work.product.out;
+  if (out == Precision::kFp32) return end<float>(work, row, column, x);
   if constexpr (sizeof(T) == 2)
     end<T>(work, row, column, x);
-  else if (out == Type::kBf16)
+  else if (out == Precision::kBf16)
     end<Bf16>(work, row, column, x);
   else
     end<F16>(work, row, column, x);
@@ -324,7 +326,7 @@ __global__ void __launch_bounds__(kThreads) finish_four(Work work) {
 
 // ---- launching ----------------------------------------------------------------------------------
 
-bool aligned(const void* at, std::size_t ld, Type type, std::size_t bytes) {
+bool aligned(const void* at, std::size_t ld, Precision type, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(at) % bytes == 0 && ld * bytes_of(type) % bytes == 0;
 }
 
@@ -355,7 +357,7 @@ void multiply_with(cudaStream_t stream, const Product& p) {
 }  // namespace
 
 void multiply(cudaStream_t stream, const Product& p) {
-  STARLING_CHECK(p.in == Type::kF32 || p.out == Type::kF32 || p.in == p.out);
+  STARLING_CHECK(p.in == Precision::kFp32 || p.out == Precision::kFp32 || p.in == p.out);
   if (p.m == 0 || p.n == 0) return;
   with_element(p.in, [&]<class T>() {
     if constexpr (sizeof(T) == 4)

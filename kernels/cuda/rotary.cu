@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void rotate(cudaStream_t stream, Type type, const RotaryShape& shape, const float* cosines,
+void rotate(cudaStream_t stream, Precision type, const RotaryShape& shape, const float* cosines,
             const float* sines, bool back, void* x) {
   const std::size_t heads = std::size_t{shape.rows} * shape.heads;
   if (heads == 0 || shape.pairs == 0) return;

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
   for (std::uint32_t b = chunk.first + warp_of_thread(); b < chunk.end; b += kWarps) {
     float values[kEach];
     load(job.weights + element_of(b), values);
-    for (float& value : values) value = rounded(value, job.rounding);
+    for (float& value : values) value = rounded(value, job.precision);
     store(job.parameters + element_of(b), values);
     if (lane_of_thread() == 0) job.exponents[b] = job.held_exponents[b];
   }
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads, 3) local_step_kernel(LocalStepJob jo
   update_block(job, b, values);
   if (job.parameters == job.weights) return;
   load(job.weights + element_of(b), values);  // each thread's own
-  for (float& value : values) value = rounded(value, job.rounding);
+  for (float& value : values) value = rounded(value, job.precision);
   store(job.parameters + element_of(b), values);
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/base/precision.h"
 #include "kernels/device/both.h"
 
 namespace starling::kernels {
@@ -55,16 +56,16 @@ STARLING_BOTH constexpr float from_fp16(std::uint16_t half) {
   return std::bit_cast<float>(sign | magnitude);
 }
 
-// A working parameter is rounded to one of these, and kept as the fp32 with that value.
-enum class Rounding : std::uint8_t { kNone, kBf16, kFp16 };
-STARLING_BOTH constexpr std::uint16_t to_half(float value, Rounding rounding) {
-  return rounding == Rounding::kBf16 ? to_bf16(value) : to_fp16(value);
+// Converts to bf16 or fp16, and back.
+STARLING_BOTH constexpr std::uint16_t to_half(float value, Precision precision) {
+  return precision == Precision::kBf16 ? to_bf16(value) : to_fp16(value);
 }
-STARLING_BOTH constexpr float from_half(std::uint16_t half, Rounding rounding) {
-  return rounding == Rounding::kBf16 ? from_bf16(half) : from_fp16(half);
+STARLING_BOTH constexpr float from_half(std::uint16_t half, Precision precision) {
+  return precision == Precision::kBf16 ? from_bf16(half) : from_fp16(half);
 }
-STARLING_BOTH constexpr float rounded(float value, Rounding rounding) {
-  return rounding == Rounding::kNone ? value : from_half(to_half(value, rounding), rounding);
+// Returns the fp32 with the value of the rounded number, as working parameters are kept.
+STARLING_BOTH constexpr float rounded(float value, Precision precision) {
+  return precision == Precision::kFp32 ? value : from_half(to_half(value, precision), precision);
 }
 
 // Returns 2^-x as a float, for 0 <= x <= 126.

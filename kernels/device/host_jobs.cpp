@@ -127,11 +127,11 @@ void update_run(const ApplyJob& job, const Grid& grid, const Means& means, std::
          job.second != nullptr ? part(job.second) : std::span<float>());
 }
 
-void publish(std::span<const float> weights, Rounding rounding, float* parameters) {
-  if (rounding == Rounding::kNone)
+void publish(std::span<const float> weights, Precision precision, float* parameters) {
+  if (precision == Precision::kFp32)
     std::ranges::copy(weights, parameters);
   else
-    std::ranges::transform(weights, parameters, [&](float w) { return rounded(w, rounding); });
+    std::ranges::transform(weights, parameters, [&](float w) { return rounded(w, precision); });
 }
 
 }  // namespace
@@ -262,7 +262,7 @@ void run(const PublishJob& job) {
     const SegmentBlocks& s = job.segments.list[i];
     const std::span<const float> weights(job.weights + element(s.first), element(s.count));
     float* parameters = job.parameters + element(s.first);
-    publish(weights, job.rounding, parameters);
+    publish(weights, job.precision, parameters);
     std::copy_n(job.held_exponents + s.first, s.count, job.exponents + s.first);
     job.checksums[i] = checksum_of(s, job.exponents, {&job.parameters, 1}, 0);
   }
@@ -311,7 +311,7 @@ void run(const LocalStepJob& job) {
     update(job.numbers, job.groups[b], part(job.gradient), part(job.weights), part(job.first),
            part(job.second));
     if (job.parameters != job.weights)
-      publish(part(static_cast<const float*>(job.weights)), job.rounding,
+      publish(part(static_cast<const float*>(job.weights)), job.precision,
               job.parameters + element(b));
     b += n;
   }

@@ -114,7 +114,7 @@ inline void check(const LocalStepJob& job) {
   STARLING_CHECK(job.used != nullptr && job.groups != nullptr);
   STARLING_CHECK(job_checks::aligned(job.weights) && job_checks::aligned(job.first));
   STARLING_CHECK(job.second == nullptr || job_checks::aligned(job.second));
-  STARLING_CHECK(job.rounding == Rounding::kNone || job.parameters != job.weights);
+  STARLING_CHECK(job.precision == Precision::kFp32 || job.parameters != job.weights);
 }
 inline void check(const ChecksumJob& job) {
   if (job.segments.count == 0) return;

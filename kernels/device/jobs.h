@@ -145,7 +145,7 @@ struct PublishJob {
   const float* weights;
   const std::int16_t* held_exponents;
   float* parameters;
-  Rounding rounding;  // of the weights on their way
+  Precision precision;  // of the weights on their way
   std::int16_t* exponents;
   Segments segments;
   std::uint64_t* checksums;  // [each], written as ChecksumJob does with seed 0
@@ -188,7 +188,7 @@ struct LocalStepJob {
   UpdateNumbers numbers;
   float*
       parameters;  // the weights as passes read them, written; may be `weights`, if they are not rounded
-  Rounding rounding;
+  Precision precision;
   std::uint32_t blocks;
 };
 

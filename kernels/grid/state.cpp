@@ -136,7 +136,7 @@ void State::initialise_part(PartId p, std::span<const float> parameters,
     const Span span = span_of(s);
     const auto given = parameters.subspan(span.first() - part.first(), span.count());
     std::vector<float> values(given.begin(), given.end());
-    for (float& value : values) value = rounded(value, rounding());
+    for (float& value : values) value = rounded(value, job_.precision);
     parameters_.copy_in(*queue_, span.first(), values);
     exponents_.copy_in(*queue_, span.first_block, exponents.subspan(span.first_block, span.blocks));
     seal_parameters({&s, 1});
@@ -328,7 +328,7 @@ void State::publish(std::span<const SegmentId> segments) {
   queue_->publish({.weights = weights_.data(),
                    .held_exponents = held_exponents_.data(),
                    .parameters = parameters_.data(),
-                   .rounding = rounding(),
+                   .precision = job_.precision,
                    .exponents = exponents_.data(),
                    .segments = list,
                    .checksums = sums});

@@ -24,7 +24,6 @@
 #include "core/job/layout.h"
 #include "core/job/segment_values.h"
 #include "kernels/device/array.h"
-#include "kernels/device/rounding.h"
 #include "kernels/grid/block_groups.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/grid/totals.h"
@@ -188,8 +187,7 @@ class State {
   What framed() const { return halves() ? What::kHalves : What::kParameters; }
   void put_parameters(ByteWriter& writer, Span span) const;
   void take_framed(Span span, ByteView framed);
-  Rounding rounding() const { return rounding_of(job_.precision); }
-  bool halves() const { return rounding() != Rounding::kNone; }
+  bool halves() const { return job_.precision != Precision::kFp32; }
   Result<SegmentRange> read_range(ByteReader& reader) const;
   Result<> check_exponents(ByteView bytes) const;
   // `blocks`: whole ones of this span, with elements as `what` has them.

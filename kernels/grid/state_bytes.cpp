@@ -63,7 +63,7 @@ void State::put_parameters(ByteWriter& writer, Span span) const {
   }
   std::vector<std::uint16_t> halves(values.size());
   std::ranges::transform(values, halves.begin(),
-                         [this](float value) { return to_half(value, rounding()); });
+                         [this](float value) { return to_half(value, job_.precision); });
   writer.put_bytes(as_bytes(std::span<const std::uint16_t>(halves)));
 }
 
@@ -82,7 +82,7 @@ void State::take_framed(Span span, ByteView framed) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::uint16_t half;
     std::memcpy(&half, framed.data() + i * sizeof half, sizeof half);
-    values[i] = from_half(half, rounding());
+    values[i] = from_half(half, job_.precision);
   }
   if (parameters_.host()) return;
   parameters_.copy_in(*queue_, span.first(), copy);

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "kernels/device/rounding.h"
 #include "kernels/grid/exact_mean.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/optim/optimizer.h"
@@ -73,15 +72,15 @@ LocalMaker::LocalMaker(std::unique_ptr<GradientMaker> inner, const Job& job, con
       inner_(std::move(inner)),
       local_{job.local.steps, local_optimizer(job)},
       schedule_(local_steps(job)),
-      rounding_(rounding_of(job.precision)),
+      precision_(job.precision),
       blocks_(local_.optimizer, layout, device, queue()),
       moments_(moments(local_.optimizer)),
       weights_(Array<float>::exported(device, layout.elements())),
       first_(device, layout.elements()),
       second_(device, moments_ == 2 ? layout.elements() : 0),
       gradient_(device, layout.elements()),
-      rounded_(rounding_ == Rounding::kNone ? Array<float>()
-                                            : Array<float>::exported(device, layout.elements())),
+      rounded_(precision_ == Precision::kFp32 ? Array<float>()
+                                              : Array<float>::exported(device, layout.elements())),
       zeros_(device, largest_of_several_uses(layout)),
       norms_(Array<std::uint64_t>::pinned(device, SquareSum::kWords)),
       broken_(Array<std::uint32_t>::pinned(device, 1)) {
@@ -89,7 +88,7 @@ LocalMaker::LocalMaker(std::unique_ptr<GradientMaker> inner, const Job& job, con
 }
 
 std::uint64_t LocalMaker::bytes(const Job& job, const Layout& layout) {
-  const bool rounds = rounding_of(job.precision) != Rounding::kNone;
+  const bool rounds = job.precision != Precision::kFp32;
   // Weights, gradient, moments; what passes read.
   const std::uint64_t arrays = 2 + moments(job.local.optimizer) + (rounds ? 1 : 0);
   return arrays * layout.elements() * sizeof(float);
@@ -183,7 +182,7 @@ void LocalMaker::step(std::uint64_t number, std::uint64_t update, double norm) {
                       .second = moments_ == 2 ? second_.data() : nullptr,
                       .numbers = update_numbers(local_.optimizer, scale, blocks_.groups),
                       .parameters = rounded_.size() > 0 ? rounded_.data() : weights_.data(),
-                      .rounding = rounding_,
+                      .precision = precision_,
                       .blocks = layout().blocks()});
   queue().wait();  // another process may read the weights
 }

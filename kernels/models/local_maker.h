@@ -45,7 +45,7 @@ class LocalMaker : public GradientMaker {
   const std::unique_ptr<GradientMaker> inner_;
   const LocalSpec local_;
   const std::uint64_t schedule_;  // its local steps
-  const Rounding rounding_;
+  const Precision precision_;
   const BlockGroups blocks_;
   const unsigned moments_;
 

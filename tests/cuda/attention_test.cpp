@@ -21,7 +21,7 @@ using Doubles = std::vector<double>;
 // Arrays of a call, on the device.
 class Run {
  public:
-  Run(Type of, AttentionShape s, std::size_t offset = 0, double spread = 1, unsigned seed = 1)
+  Run(Precision of, AttentionShape s, std::size_t offset = 0, double spread = 1, unsigned seed = 1)
       : type(of),
         shape(s),
         rows(std::size_t{s.sequences} * s.positions),
@@ -71,7 +71,7 @@ class Run {
            std::to_string(shape.group) + " window " + std::to_string(shape.window);
   }
 
-  const Type type;
+  const Precision type;
   const AttentionShape shape;
   const std::size_t rows, width, key_width, columns;  // columns: of qkv
 
@@ -235,7 +235,7 @@ void check_attention(const Run& run) {
 
 TEST_CASE("attention of all widths and lengths is that of plain loops, and so is its gradient") {
   unsigned seed = 0;
-  for (const Type type : kTypes)
+  for (const Precision type : kTypes)
     for (const std::uint32_t width : {4u, 5u, 8u, 16u, 64u, 80u, 128u})
       for (const std::uint32_t positions : {1u, 5u, 32u, 64u, 65u, 130u}) {
         ++seed;
@@ -245,14 +245,14 @@ TEST_CASE("attention of all widths and lengths is that of plain loops, and so is
 }
 
 TEST_CASE("attention over several tiles of keys and queries") {
-  for (const Type type : kTypes) check_attention({type, {1, 300, 1, 64}});
+  for (const Precision type : kTypes) check_attention({type, {1, 300, 1, 64}});
 }
 
 // Goal: heads that share keys and values, and rows that see a window alone. Method: windows of less than a tile, of
 // whole tiles and beside their borders, of one row, and as long as all rows; plain loops as above.
 TEST_CASE("attention of shared keys and of windows is that of plain loops") {
   unsigned seed = 100;
-  for (const Type type : kTypes)
+  for (const Precision type : kTypes)
     for (const AttentionShape shape :
          {AttentionShape{2, 65, 4, 16, 2}, AttentionShape{1, 130, 3, 64, 3},
           AttentionShape{1, 70, 4, 80, 4}, AttentionShape{1, 150, 1, 64, 1, 1},
@@ -265,7 +265,7 @@ TEST_CASE("attention of shared keys and of windows is that of plain loops") {
 }
 
 TEST_CASE("attention with a window of all rows has the bits of one without") {
-  for (const Type type : kTypes) {
+  for (const Precision type : kTypes) {
     const Run without(type, {1, 140, 2, 64, 2}), with(type, {1, 140, 2, 64, 2, 140});
     for (const Run* const run : {&without, &with}) {
       run->forward();
@@ -278,11 +278,11 @@ TEST_CASE("attention with a window of all rows has the bits of one without") {
 
 // Scores up to several hundred: exponentials would overflow or vanish but for the running maximum.
 TEST_CASE("attention with large scores") {
-  for (const Type type : kTypes) check_attention({type, {1, 70, 2, 16}, 0, /*spread=*/10});
+  for (const Precision type : kTypes) check_attention({type, {1, 70, 2, 16}, 0, /*spread=*/10});
 }
 
 TEST_CASE("attention has the same bits in every order of threads") {
-  for (const Type type : kTypes)
+  for (const Precision type : kTypes)
     for (const AttentionShape shape :
          {AttentionShape{2, 150, 1, 64}, AttentionShape{1, 150, 2, 80, 2, 70}}) {
       std::vector<std::uint32_t> first;
@@ -300,7 +300,7 @@ TEST_CASE("attention has the same bits in every order of threads") {
 }
 
 TEST_CASE("attention has the same bits wherever its arrays lie") {
-  for (const Type type : kTypes) {
+  for (const Precision type : kTypes) {
     const Run even(type, {1, 70, 2, 32}), odd(type, {1, 70, 2, 32}, /*offset=*/1);
     for (const Run* const run : {&even, &odd}) {
       run->forward();
@@ -313,7 +313,7 @@ TEST_CASE("attention has the same bits wherever its arrays lie") {
 
 // Method: the last of three sequences alone, from the same memory.
 TEST_CASE("attention of a sequence has the same bits with others beside it") {
-  for (const Type type : kTypes) {
+  for (const Precision type : kTypes) {
     const Run all(type, {3, 40, 2, 24});
     all.forward();
     all.backward();
@@ -339,7 +339,7 @@ TEST_CASE("attention of a sequence has the same bits with others beside it") {
 // Goal: the backward pass is the derivative of the forward pass. Method: the formulae in double with
 // every input moved by 1e-4 both ways.
 TEST_CASE("the gradient of attention is that of central differences") {
-  const Run run(Type::kF32, {1, 6, 2, 4});
+  const Run run(Precision::kFp32, {1, 6, 2, 4});
   run.forward();
   run.backward();
   const Doubles gradient = run.d_qkv.read();
@@ -384,7 +384,7 @@ TEST_CASE("the gradient of attention is that of central differences") {
 TEST_CASE("attention is that of the CPU's kernels") {
   const KernelTable& cpu = reference_kernels();
   constexpr std::size_t kT = 33, kD = 16;
-  const Run run(Type::kF32, {1, kT, 1, kD});
+  const Run run(Precision::kFp32, {1, kT, 1, kD});
   run.forward();
   std::vector<float> qkv, weights(kT * kT), out(kT * kD), scratch(kGemmScratch);
   for (std::size_t i = 0; i < kT; ++i)

@@ -13,7 +13,7 @@ namespace {
 // its exponential, of numbers up to 100.
 TEST_CASE("swiglu: the reference's numbers and gradient") {
   for (const std::size_t n : {1u, 7u, 8u, 1000u, 2049u})
-    for (const Type type : kTypes) {
+    for (const Precision type : kTypes) {
       CAPTURE(n);
       Floats gate = normal(n, 1, 4), up = normal(n, 2), dy = normal(n, 3);
       gate[0] = -100;
@@ -46,7 +46,7 @@ TEST_CASE("swiglu: the reference's numbers and gradient") {
 TEST_CASE("rotary positions: the reference's turns, both ways") {
   for (const RotaryShape shape : {RotaryShape{1, 1, 1, 1}, RotaryShape{7, 3, 2, 5},
                                   RotaryShape{12, 6, 3, 32}, RotaryShape{10, 5, 4, 64}})
-    for (const Type type : kTypes)
+    for (const Precision type : kTypes)
       for (const bool back : {false, true}) {
         CAPTURE(shape.pairs);
         const std::size_t width = 2 * shape.pairs, heads = std::size_t{shape.rows} * shape.heads;

@@ -18,7 +18,7 @@ struct Losses {
   Floats logits;  // or their gradient, [rows, ld]
 };
 
-Losses run(Type type, const Table& table, const Floats& logits,
+Losses run(Precision type, const Table& table, const Floats& logits,
            const std::vector<std::int32_t>& targets, std::optional<float> scale) {
   const auto outputs = outputs_of([&](Calls& calls) {
     double* const losses = calls.out<double>(table.rows);
@@ -36,7 +36,7 @@ std::vector<std::int32_t> some_targets(const Table& table) {
   return targets;
 }
 
-Floats some_logits(Type type, const Table& table, float scale) {
+Floats some_logits(Precision type, const Table& table, float scale) {
   Floats logits = normal(std::size_t{table.rows} * table.ld, table.classes, scale);
   for (std::size_t i = 0; i < logits.size(); ++i)
     if (i % table.ld >= table.classes) logits[i] = kBeyond;
@@ -52,7 +52,7 @@ TEST_CASE("cross entropy: the reference's losses and gradients for any number of
                           {2, 4097, 4104}, {1, 16384, 16384}, {1, 16411, 16411}, {1, 50257, 50304}};
   const auto scale = 0.125f;
   for (const Table& table : tables) {
-    for (const Type type : kTypes) {
+    for (const Precision type : kTypes) {
       for (const float steepness : {0.05f, 1.0f, 30.0f}) {
         CAPTURE(table.classes);
         CAPTURE(table.ld);
@@ -86,7 +86,7 @@ TEST_CASE("cross entropy: the reference's losses and gradients for any number of
 // logit among classes at each kind of place; -inf is a class of no probability, as in the reference.
 TEST_CASE("cross entropy: what is not finite gives a loss that is not") {
   const Table table{3, 8200, 8208};
-  for (const Type type : kTypes) {
+  for (const Precision type : kTypes) {
     const Floats logits = some_logits(type, table, 1);
     const std::vector<std::int32_t> targets{5, 4100, 8199};
     const Losses whole = run(type, table, logits, targets, 1);
@@ -116,7 +116,7 @@ TEST_CASE("cross entropy: what is not finite gives a loss that is not") {
 
 TEST_CASE("cross entropy: a row without a target has no loss and no gradient") {
   const Table table{3, 31, 40};
-  for (const Type type : kTypes) {
+  for (const Precision type : kTypes) {
     const Floats logits = some_logits(type, table, 1);
     const Losses whole = run(type, table, logits, {1, 2, 3}, 0.5f);
     const Losses some = run(type, table, logits, {1, -1, 3}, 0.5f);

@@ -28,7 +28,7 @@ Floats sums_in_order(Rows shape, const Floats& x) {
 TEST_CASE("column sums: the bits of a fixed order") {
   for (const Rows shape : {Rows{1, 1}, Rows{1, 257}, Rows{7, 31}, Rows{63, 768}, Rows{64, 256},
                            Rows{65, 8}, Rows{1000, 97}, Rows{1366, 768}, Rows{4099, 1}}) {
-    for (const Type type : kTypes) {
+    for (const Precision type : kTypes) {
       CAPTURE(shape.rows);
       CAPTURE(shape.width);
       const std::size_t n = std::size_t{shape.rows} * shape.width;
@@ -48,8 +48,8 @@ TEST_CASE("column sums: the bits of a fixed order") {
 
 TEST_CASE("column sums: without rows they are zero") {
   const auto outputs = outputs_of([&](Calls& calls) {
-    column_sums(calls.stream, Type::kBf16, {0, 9}, calls.in(Type::kBf16, {}), calls.out<float>(9),
-                calls.scratch(partial_floats(9)));
+    column_sums(calls.stream, Precision::kBf16, {0, 9}, calls.in(Precision::kBf16, {}),
+                calls.out<float>(9), calls.scratch(partial_floats(9)));
   });
   CHECK(outputs[0].as<float>() == Floats(9));
 }
@@ -66,7 +66,7 @@ TEST_CASE("to_halves: every upper half is rounded as on the host") {
        {values.size(), std::size_t{1}, std::size_t{7}, std::size_t{8}, std::size_t{9},
         std::size_t{2047}, std::size_t{2049}, std::size_t{0}}) {
     const Floats part(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n));
-    for (const Type type : kHalves) {
+    for (const Precision type : kHalves) {
       CAPTURE(text_of(type));
       const auto outputs = outputs_of([&](Calls& calls) {
         to_halves(calls.stream, type, n, calls.in(part), calls.out<std::uint16_t>(n));

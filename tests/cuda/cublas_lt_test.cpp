@@ -84,7 +84,7 @@ Way way_of(Products& products, const ProductCase& c) {
   return plan_of(products, run.product()).way;
 }
 
-ProductCase half_case(Type type = Type::kBf16) {
+ProductCase half_case(Precision type = Precision::kBf16) {
   return {.m = 24, .n = 40, .k = 16, .in = type, .out = type};
 }
 
@@ -100,7 +100,7 @@ TEST_CASE(
   CHECK(fake.runs(fake::kSplit) == before[fake::kSplit]);
   CHECK(fake.runs(fake::kReduced) > before[fake::kReduced]);  // of what is fp32
   const int proposed = fake.proposals(fake::kReduced);
-  for (const Type type : kHalves) check_product(*products, half_case(type), /*twice=*/true);
+  for (const Precision type : kHalves) check_product(*products, half_case(type), /*twice=*/true);
   CHECK(fake.proposals(fake::kReduced) == proposed);
   CHECK(fake.runs(fake::kSlow) > before[fake::kSlow]);  // the first that is left
 }
@@ -120,7 +120,7 @@ TEST_CASE("cuBLASLt is told how each matrix is aligned") {
     Product moved = run.product();  // by one element, out of a row or two less
     --moved.m, --moved.k;
     const auto move = [](auto& at) {
-      at = const_cast<std::byte*>(static_cast<const std::byte*>(at)) + bytes_of(Type::kBf16);
+      at = const_cast<std::byte*>(static_cast<const std::byte*>(at)) + bytes_of(Precision::kBf16);
     };
     if (which == 0) move(moved.a);
     if (which == 1) move(moved.b);
@@ -133,7 +133,7 @@ TEST_CASE("cuBLASLt is told how each matrix is aligned") {
 
 TEST_CASE("cuBLASLt does what follows a product where it has an equal") {
   const auto products = open_fake();
-  for (const Type type : kHalves) {
+  for (const Precision type : kHalves) {
     const auto way_with = [&](auto change) {
       ProductCase c = half_case(type);
       change(c);
@@ -150,16 +150,16 @@ TEST_CASE("cuBLASLt does what follows a product where it has an equal") {
     CHECK(way_with([](auto& c) { c.epilogue = Epilogue::kGelu, c.adds = Adds::kOther; }) ==
           Way::kPlain);
     CHECK(way_with([](auto& c) {
-            c.in = c.out = Type::kF32;
+            c.in = c.out = Precision::kFp32;
             c.epilogue = Epilogue::kGelu;
           }) == Way::kPlain);
-    CHECK(way_with([](auto& c) { c.in = Type::kF32; }) == Way::kOwn);
+    CHECK(way_with([](auto& c) { c.in = Precision::kFp32; }) == Way::kOwn);
   }
 }
 
 TEST_CASE("products of bf16 and of fp16 have plans of their own") {
   const auto products = open_fake();
-  for (const Type type : kHalves) CHECK(way_of(*products, half_case(type)) == Way::kFused);
+  for (const Precision type : kHalves) CHECK(way_of(*products, half_case(type)) == Way::kFused);
   CHECK(products->plans().plans.size() == 2);
 }
 
@@ -370,7 +370,7 @@ TEST_CASE("tuning writes the fastest algorithms to a table that is then used") {
   ProductCase gelu = half_case(), odd = half_case(), own = half_case();
   gelu.bias = true, gelu.epilogue = Epilogue::kGelu;
   odd.pad = odd.offset = 1;
-  own.in = Type::kF32;
+  own.in = Precision::kFp32;
   const ProductRun runs[] = {ProductRun(gelu), ProductRun(odd), ProductRun(own)};
   const std::string path = folder.path + "/tuned.txt";
   {

@@ -26,7 +26,7 @@ struct Lie {
 // shows in results if it is read, and must stay as it is.
 class DeviceMatrix {
  public:
-  DeviceMatrix(Type type, Lie lie, std::vector<double> values)
+  DeviceMatrix(Precision type, Lie lie, std::vector<double> values)
       : type_(type), lie_(lie), values_(std::move(values)), memory_(lie.size() * bytes_of(type)) {
     REQUIRE(values_.size() == lie_.rows * lie_.columns);
     std::vector<std::uint8_t> bytes(memory_.size());
@@ -39,14 +39,14 @@ class DeviceMatrix {
       }
     check(cudaMemcpy(memory_.data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "copy");
   }
-  static DeviceMatrix normal(Type type, Lie lie, std::mt19937& random) {
+  static DeviceMatrix normal(Precision type, Lie lie, std::mt19937& random) {
     std::normal_distribution<double> draw;
     std::vector<double> values(lie.rows * lie.columns);
     for (double& value : values) value = draw(random);
     return DeviceMatrix(type, lie, std::move(values));
   }
   // For a kernel to write: NaN.
-  static DeviceMatrix empty(Type type, Lie lie) {
+  static DeviceMatrix empty(Precision type, Lie lie) {
     return DeviceMatrix(type, lie, std::vector<double>(lie.rows * lie.columns, std::nan("")));
   }
 
@@ -91,10 +91,10 @@ class DeviceMatrix {
   }
   // Bits of an element: the lower ones of the word.
   std::uint32_t bits_of(float value) const {
-    return type_ == Type::kF32 ? std::bit_cast<std::uint32_t>(value) : half_of(type_, value);
+    return type_ == Precision::kFp32 ? std::bit_cast<std::uint32_t>(value) : half_of(type_, value);
   }
   float value_of_bits(std::uint32_t bits) const {
-    if (type_ == Type::kF32) return std::bit_cast<float>(bits);
+    if (type_ == Precision::kFp32) return std::bit_cast<float>(bits);
     return value_of(type_, static_cast<std::uint16_t>(bits));
   }
   void put(std::vector<std::uint8_t>& bytes, std::size_t i, std::uint32_t bits) const {
@@ -106,7 +106,7 @@ class DeviceMatrix {
     return bits;
   }
 
-  Type type_;
+  Precision type_;
   Lie lie_;
   std::vector<double> values_;
   DeviceArray<std::uint8_t> memory_;

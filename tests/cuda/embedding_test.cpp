@@ -13,7 +13,7 @@ TEST_CASE("embedding: a token's row and a position's row, added") {
   } cases[] = {{{1, 1}, 1, 1},      {{7, 31}, 7, 5},         {{24, 256}, 8, 50},
                {{30, 257}, 10, 11}, {{1366, 768}, 683, 997}, {{9, 1600}, 3, 4}};
   for (const auto& c : cases) {
-    for (const Type type : kTypes) {
+    for (const Precision type : kTypes) {
       CAPTURE(c.shape.rows);
       CAPTURE(c.shape.width);
       const std::size_t width = c.shape.width;
@@ -27,8 +27,8 @@ TEST_CASE("embedding: a token's row and a position's row, added") {
           want.push_back(wte[static_cast<std::size_t>(tokens[r]) * width + i] +
                          wpe[r % c.positions * width + i]);
       const auto outputs = outputs_of([&](Calls& calls) {
-        embed(calls.stream, type, c.shape, c.positions, calls.in(tokens), Type::kF32, calls.in(wte),
-              calls.in(wpe), calls.out(type, want.size()));
+        embed(calls.stream, type, c.shape, c.positions, calls.in(tokens), Precision::kFp32,
+              calls.in(wte), calls.in(wpe), calls.out(type, want.size()));
       });
       CHECK(outputs[0].as(type) == kept(type, want));
     }
@@ -37,7 +37,7 @@ TEST_CASE("embedding: a token's row and a position's row, added") {
 
 TEST_CASE("embedding: without positions a row is its token's, also of a table of the type") {
   for (const std::uint32_t width : {31u, 64u})
-    for (const Type type : kTypes) {
+    for (const Precision type : kTypes) {
       const Floats table = kept(type, normal(std::size_t{5} * width, 1));
       const std::vector<std::int32_t> tokens{3, 0, 4, 3, 1, 2, 2};
       Floats want;
@@ -45,7 +45,7 @@ TEST_CASE("embedding: without positions a row is its token's, also of a table of
         for (std::size_t i = 0; i < width; ++i)
           want.push_back(table[static_cast<std::size_t>(token) * width + i]);
       const auto outputs = outputs_of([&](Calls& calls) {
-        embed(calls.stream, type, {7, width}, /*positions=*/7, calls.in(tokens), Type::kF32,
+        embed(calls.stream, type, {7, width}, /*positions=*/7, calls.in(tokens), Precision::kFp32,
               calls.in(table), /*wpe=*/nullptr, calls.out(type, want.size()));
         embed(calls.stream, type, {7, width}, /*positions=*/7, calls.in(tokens), type,
               calls.in(type, table), /*wpe=*/nullptr, calls.out(type, want.size()));
@@ -95,7 +95,7 @@ TEST_CASE("embedding's gradient: rows of each token, added in order") {
                {256, std::vector<std::uint32_t>(61, 70)},
                {8, {16384, 1}}};
   for (const auto& c : cases) {
-    for (const Type type : kTypes) {
+    for (const Precision type : kTypes) {
       CAPTURE(c.width);
       const auto tokens = mixed(c.counts);
       const auto vocabulary = static_cast<std::uint32_t>(c.counts.size());
@@ -127,7 +127,7 @@ TEST_CASE("positions' gradient: sequences added in their order") {
     std::uint32_t sequences, positions, width;
   } cases[] = {{1, 1, 1}, {3, 5, 31}, {16, 7, 257}, {2, 683, 768}, {5, 8, 256}};
   for (const auto& c : cases) {
-    for (const Type type : kTypes) {
+    for (const Precision type : kTypes) {
       CAPTURE(c.sequences);
       CAPTURE(c.width);
       const std::size_t elements = std::size_t{c.positions} * c.width;

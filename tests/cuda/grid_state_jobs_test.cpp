@@ -176,11 +176,11 @@ TEST_CASE("cuda publish: parameters, exponents and checksums, rounded or not") {
     Twin<float> parameters(device, std::vector<float>(n, 3.0f));
     Twin<std::int16_t> exponents(device, std::vector<std::int16_t>(place.layout.blocks(), 99));
     CudaQueue queue(device);
-    for (const Rounding rounding : {Rounding::kNone, Rounding::kBf16, Rounding::kFp16}) {
+    for (const Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kFp16}) {
       PublishJob job{.weights = weights.host(),
                      .held_exponents = states.exponents.host(),
                      .parameters = parameters.host(),
-                     .rounding = rounding,
+                     .precision = precision,
                      .exponents = exponents.host(),
                      .segments = list,
                      .checksums = states.checksums.host()};

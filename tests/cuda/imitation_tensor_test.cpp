@@ -20,7 +20,7 @@ namespace {
 
 // d = c + a b. a [16,16] and b [16,8] row-major, through shared memory as kernels load them; `plain`: each
 // lane picks its elements by the PTX ISA's formulas instead.
-template <Type kType>
+template <Precision kPrecision>
 __global__ void product(const std::uint16_t* a, const std::uint16_t* b, const float* c, float* d,
                         bool plain) {
   __shared__ __align__(16) std::uint16_t left[16][24], right[16][8];
@@ -49,11 +49,11 @@ __global__ void product(const std::uint16_t* a, const std::uint16_t* b, const fl
   const std::uint32_t two[2] = {columns[0], columns[1]};
   float sums[4];
   for (unsigned i = 0; i < 4; ++i) sums[i] = c[(g + i / 2 * 8) * 8 + t * 2 + i % 2];
-  mma<Half<kType>>(sums, words, two);
+  mma<Half<kPrecision>>(sums, words, two);
   for (unsigned i = 0; i < 4; ++i) d[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = sums[i];
 }
 TEST_CASE("imitation: mma_bf16, mma_f16 and load_matrix against plain loops") {
-  for (const Type type : kHalves) {
+  for (const Precision type : kHalves) {
     CAPTURE(text_of(type));
     // Small whole numbers, which sums in any order give exactly.
     std::vector<std::uint16_t> a(256), b(128);
@@ -71,7 +71,8 @@ TEST_CASE("imitation: mma_bf16, mma_f16 and load_matrix against plain loops") {
       for (const bool plain : {false, true}) {
         CAPTURE(plain);
         DeviceArray<float> d(128);
-        launch(nullptr, 1, 32, 0, type == Type::kBf16 ? product<Type::kBf16> : product<Type::kF16>,
+        launch(nullptr, 1, 32, 0,
+               type == Precision::kBf16 ? product<Precision::kBf16> : product<Precision::kFp16>,
                left.data(), right.data(), start.data(), d.data(), plain);
         CHECK(d.host() == wanted);
       }

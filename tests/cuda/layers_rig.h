@@ -29,7 +29,7 @@ inline Floats normal(std::size_t n, unsigned seed, float scale = 1, float mean =
   return values;
 }
 // What remains of values in an array of the type.
-inline Floats kept(Type type, Floats values) {
+inline Floats kept(Precision type, Floats values) {
   for (float& v : values) v = kept(type, v);
   return values;
 }
@@ -44,8 +44,8 @@ struct Output {
     if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   }
-  Floats as(Type type) const {
-    if (type == Type::kF32) return as<float>();
+  Floats as(Precision type) const {
+    if (type == Precision::kFp32) return as<float>();
     Floats values;
     for (const std::uint16_t half : as<std::uint16_t>()) values.push_back(value_of(type, half));
     return values;
@@ -72,14 +72,14 @@ class Calls {
   T* in(const std::vector<T>& values) {
     return static_cast<T*>(take(values.data(), sizeof(T), values.size(), false));
   }
-  void* in(Type type, const Floats& values) { return typed(type, values, false); }
+  void* in(Precision type, const Floats& values) { return typed(type, values, false); }
   // Arrays that outputs() gives back, in this order.
   template <class T>
   T* out(std::size_t n) {
     return static_cast<T*>(take(nullptr, sizeof(T), n, true));
   }
-  void* out(Type type, std::size_t n) { return take(nullptr, bytes_of(type), n, true); }
-  void* in_out(Type type, const Floats& values) { return typed(type, values, true); }
+  void* out(Precision type, std::size_t n) { return take(nullptr, bytes_of(type), n, true); }
+  void* in_out(Precision type, const Floats& values) { return typed(type, values, true); }
   // Nobody looks at what is in it afterwards.
   float* scratch(std::size_t n) { return static_cast<float*>(take(nullptr, 4, n, false)); }
 
@@ -112,8 +112,8 @@ class Calls {
   static constexpr std::size_t kMargin = 128;
   static constexpr std::uint8_t kCanary = 0xA5;
 
-  void* typed(Type type, const Floats& values, bool out) {
-    if (type == Type::kF32) return take(values.data(), 4, values.size(), out);
+  void* typed(Precision type, const Floats& values, bool out) {
+    if (type == Precision::kFp32) return take(values.data(), 4, values.size(), out);
     std::vector<std::uint16_t> halves;
     for (const float value : values) halves.push_back(half_of(type, value));
     return take(halves.data(), 2, halves.size(), out);
@@ -158,8 +158,8 @@ inline std::vector<Output> outputs_of(const std::function<void(Calls&)>& calls) 
 struct Tolerance {
   double absolute, relative = 0;
 
-  Tolerance of(Type type) const {
-    if (type == Type::kF32) return *this;
+  Tolerance of(Precision type) const {
+    if (type == Precision::kFp32) return *this;
     return {absolute + underflow(type), relative + rounding(type)};
   }
 };

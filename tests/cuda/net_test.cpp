@@ -12,7 +12,6 @@
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/net_maker.h"
 #include "kernels/cuda/plans.h"
-#include "kernels/device/rounding.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/models/first_gradient.h"
 #include "kernels/models/flat.h"
@@ -104,7 +103,7 @@ struct Rig {
       for (std::size_t i = 0; i < place.spec.elements(); ++i) {
         float& p = parameters[std::size_t{place.first_block} * kBlock + i];
         p += normal(random);
-        p = rounded(p, rounding_of(precision));  // as State publishes them
+        p = rounded(p, precision);  // as State publishes them
       }
   }
 
@@ -116,7 +115,7 @@ struct Rig {
     REQUIRE(whole->initialise(7, of_whole, values));
     std::mt19937 random(5);
     std::normal_distribution<float> normal(0, 0.1f);
-    for (float& value : values) value = rounded(value + normal(random), rounding_of(job.precision));
+    for (float& value : values) value = rounded(value + normal(random), job.precision);
     return frozen = std::make_shared<FrozenInMemory>(*model, of_whole, values, /*copies=*/true);
   }
 

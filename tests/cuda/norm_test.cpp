@@ -20,7 +20,8 @@ Forward reference_forward(Rows shape, const Floats& x, const Floats& gain, const
                                  out.y.data(), out.mean.data(), out.rstd.data());
   return out;
 }
-Forward forward(Type type, Rows shape, const Floats& x, const Floats& gain, const Floats& bias) {
+Forward forward(Precision type, Rows shape, const Floats& x, const Floats& gain,
+                const Floats& bias) {
   const auto outputs = outputs_of([&](Calls& calls) {
     void* const y = calls.out(type, x.size());
     float* const mean = calls.out<float>(shape.rows);
@@ -35,7 +36,7 @@ Forward forward(Type type, Rows shape, const Floats& x, const Floats& gain, cons
 // against sums in double. Tolerance: sums of fp32, 2^-24 for each of a few dozen additions in a row.
 TEST_CASE("layer norm: the reference's numbers at any width") {
   for (const Rows shape : kShapes) {
-    for (const Type type : kTypes) {
+    for (const Precision type : kTypes) {
       CAPTURE(shape.rows);
       CAPTURE(shape.width);
       const std::size_t n = std::size_t{shape.rows} * shape.width;
@@ -56,7 +57,7 @@ TEST_CASE("layer norm: a large mean does not hide the deviation") {
   const Rows shape{16, 768};
   const Floats x = normal(std::size_t{16} * 768, 5, 1, 1000), gain(768, 1), bias(768, 0);
   const Forward want = reference_forward(shape, x, gain, bias);
-  const Forward got = forward(Type::kF32, shape, x, gain, bias);
+  const Forward got = forward(Precision::kFp32, shape, x, gain, bias);
   CHECK(off(got.rstd, want.rstd, {0, 1e-5}) <= 1);
   CHECK(off(got.y, want.y, {2e-4}) <= 1);
 }
@@ -68,12 +69,12 @@ enum class Add { kNone, kOther, kInPlace };
 
 // Of one shape: with nothing added, with another array added and with dx itself.
 void check_gradient(Rows shape) {
-  for (const Type type : kTypes) {
+  for (const Precision type : kTypes) {
     for (const Add way : {Add::kNone, Add::kOther, Add::kInPlace}) {
       // Another array is read as dx is, and 1 Mi elements take seconds: a part of the cases will do.
       if (way == Add::kOther && shape.width > 800) continue;
       if (std::size_t{shape.rows} * shape.width > 40'000 && way != Add::kInPlace) continue;
-      if (shape.rows > 1000 && (way != Add::kInPlace || type == Type::kF32)) continue;
+      if (shape.rows > 1000 && (way != Add::kInPlace || type == Precision::kFp32)) continue;
       CAPTURE(shape.rows);
       CAPTURE(shape.width);
       CAPTURE(static_cast<int>(way));
@@ -127,7 +128,7 @@ TEST_CASE("layer norm's gradient: the reference's numbers of many rows" *
 TEST_CASE("rms norm: the reference's numbers at any width, and its gradient") {
   for (const Rows shape : {Rows{1, 1}, Rows{5, 31}, Rows{40, 64}, Rows{300, 128}, Rows{17, 769},
                            Rows{3, 6145}, Rows{0, 64}})
-    for (const Type type : kTypes) {
+    for (const Precision type : kTypes) {
       CAPTURE(shape.rows);
       CAPTURE(shape.width);
       const float epsilon = 1e-3f;

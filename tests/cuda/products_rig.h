@@ -20,7 +20,7 @@ enum class Adds { kNothing, kOther, kItself };
 
 struct ProductCase {
   std::uint32_t m, n, k;
-  Type in = Type::kF32, out = Type::kF32;
+  Precision in = Precision::kFp32, out = Precision::kFp32;
   bool a_transposed = false, b_transposed = false;
   std::size_t pad = 0, offset = 0;  // elements between lines; before the first
   bool even = false;                // and as many more that lines are a multiple of eight apart
@@ -61,7 +61,7 @@ class ProductRun {
         c_(c.adds == Adds::kItself ? result() : DeviceMatrix::empty(c.out, lie(c.m, c.n))),
         add_(result()),
         aux_(backward() ? result() : DeviceMatrix::empty(c.out, lie(c.m, c.n))),
-        bias_(DeviceMatrix::normal(Type::kF32, {1, c.n, c.n, c.offset}, random_)) {}
+        bias_(DeviceMatrix::normal(Precision::kFp32, {1, c.n, c.n, c.offset}, random_)) {}
 
   Product product() const {
     Product p{.m = case_.m, .n = case_.n, .k = case_.k, .in = case_.in};
@@ -163,10 +163,11 @@ inline std::vector<ProductCase> awkward_products() {
   constexpr std::uint32_t kSizes[][3] = {
       {1, 1, 1},    {3, 1, 17},    {1, 3, 64},     {17, 65, 1},     {64, 64, 64},
       {65, 127, 3}, {127, 64, 65}, {128, 128, 32}, {130, 129, 100}, {8, 264, 96}};
-  constexpr Type kInOut[][2] = {{Type::kF32, Type::kF32},   {Type::kF32, Type::kBf16},
-                                {Type::kF32, Type::kF16},   {Type::kBf16, Type::kF32},
-                                {Type::kBf16, Type::kBf16}, {Type::kF16, Type::kF32},
-                                {Type::kF16, Type::kF16}};
+  constexpr Precision kInOut[][2] = {
+      {Precision::kFp32, Precision::kFp32}, {Precision::kFp32, Precision::kBf16},
+      {Precision::kFp32, Precision::kFp16}, {Precision::kBf16, Precision::kFp32},
+      {Precision::kBf16, Precision::kBf16}, {Precision::kFp16, Precision::kFp32},
+      {Precision::kFp16, Precision::kFp16}};
   struct {
     std::size_t pad, offset;
     bool even;
@@ -196,7 +197,7 @@ inline std::vector<ProductCase> awkward_products() {
 // All that may follow a product.
 inline std::vector<ProductCase> followed_products() {
   std::vector<ProductCase> cases;
-  for (const Type type : kTypes)
+  for (const Precision type : kTypes)
     for (const unsigned epilogue : {0u, 1u, 2u, 3u, 4u})
       for (const bool bias : {false, true})
         for (const Adds adds : {Adds::kNothing, Adds::kOther, Adds::kItself})

@@ -26,7 +26,7 @@ TEST_CASE("own products with everything that may follow them are those of plain 
 // Tiles are walked in groups of eight rows of tiles; these are nine rows and two columns of them.
 TEST_CASE("own products with many tiles are those of plain loops") {
   const auto products = own_products();
-  for (const Type type : kTypes)
+  for (const Precision type : kTypes)
     check_product(*products, {.m = 1100, .n = 150, .k = 3, .in = type, .out = type},
                   /*twice=*/false);
 }
@@ -56,7 +56,7 @@ TEST_CASE("own fp32 products are one chain of fused multiply-adds in rising k") 
 }
 
 TEST_CASE("own products have the same bits in every order of threads") {
-  for (const Type type : kTypes)
+  for (const Precision type : kTypes)
     for (const bool transposed : {false, true}) {
       std::vector<std::uint32_t> first;
       in_every_order([&] {
@@ -83,7 +83,7 @@ TEST_CASE("own products have the same bits in every order of threads") {
 // Goal: an element's bits depend on its row, its column and k alone. Method: aligned memory, memory at
 // odd places, and the product of one row.
 TEST_CASE("own products have the same bits wherever operands lie") {
-  for (const Type type : kTypes) {
+  for (const Precision type : kTypes) {
     ProductCase c{.m = 70, .n = 136, .k = 80, .in = type, .out = type, .bias = true};
     const ProductRun aligned(c);
     multiply(nullptr, aligned.product());

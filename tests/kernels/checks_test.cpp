@@ -75,11 +75,11 @@ TEST_CASE("checks: jobs of a queue with wrong addresses or numbers end the proce
        [](ChecksumJob& j) { j.first_block = 2; }, [](ChecksumJob& j) { j.seeds = nullptr; }});
   std::uint16_t used[2] = {};
   std::uint8_t groups[2] = {};
-  const LocalStepJob step{floats.data(),   used,    groups,          floats.data(),
-                          floats.data(),   nullptr, UpdateNumbers{}, floats.data(),
-                          Rounding::kNone, 0};
+  const LocalStepJob step{floats.data(),    used,    groups,          floats.data(),
+                          floats.data(),    nullptr, UpdateNumbers{}, floats.data(),
+                          Precision::kFp32, 0};
   hold<LocalStepJob>(step, [&](const LocalStepJob& j) { queue->local_step(j); },
-                     {[](LocalStepJob& j) { j.blocks = 1, j.rounding = Rounding::kBf16; },
+                     {[](LocalStepJob& j) { j.blocks = 1, j.precision = Precision::kBf16; },
                       [](LocalStepJob& j) { j.blocks = 1, ++j.gradient; },
                       [](LocalStepJob& j) { j.blocks = 1, j.groups = nullptr; }});
 }

@@ -53,7 +53,7 @@ TEST_CASE("fp16: every one of its values is its own rounding") {
   for (std::uint32_t half = 0; half <= 0xffff; ++half) {
     const float value = from_fp16(static_cast<std::uint16_t>(half));
     if (std::isnan(value)) {
-      REQUIRE(std::isnan(rounded(value, Rounding::kFp16)));
+      REQUIRE(std::isnan(rounded(value, Precision::kFp16)));
       continue;
     }
     REQUIRE(to_fp16(value) == half);
@@ -81,9 +81,9 @@ TEST_CASE("fp16: rounds as a compiler's own type does, ties and subnormals too")
         REQUIRE(same(std::nextafter(value, to)));
       }
   }
-  CHECK(std::isnan(rounded(std::nanf(""), Rounding::kFp16)));
+  CHECK(std::isnan(rounded(std::nanf(""), Precision::kFp16)));
   CHECK(to_fp16(65519.0f) == 0x7bff);
-  CHECK(std::isinf(rounded(65520.0f, Rounding::kFp16)));
+  CHECK(std::isinf(rounded(65520.0f, Precision::kFp16)));
 }
 
 }  // namespace

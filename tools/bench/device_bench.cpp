@@ -15,7 +15,6 @@
 #include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/base/philox.h"
-#include "kernels/device/rounding.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/models/first_gradient.h"
 #include "tools/bench/bench.h"
@@ -81,7 +80,7 @@ struct DeviceBench {
     layout.emplace(model->tensors());
     parameters.resize(layout->elements());
     STARLING_CHECK(model->initialise(1, *layout, parameters));
-    for (float& p : parameters) p = rounded(p, rounding_of(o.precision));
+    for (float& p : parameters) p = rounded(p, o.precision);
   }
 
   const DeviceOptions& options;

@@ -14,7 +14,6 @@
 #include "core/job/layout.h"
 #include "core/job/models/adapter_config.h"
 #include "core/text/tokenizer_file.h"
-#include "kernels/device/rounding.h"
 #include "kernels/optim/optimizer.h"
 #include "tools/starling/adapted.h"
 #include "tools/starling/exit.h"
@@ -158,8 +157,7 @@ Result<std::string> write(const ExportCommand& command) {
         "it is cut into other segments than this version of Starling cuts; " + command.checkpoint);
   STARLING_TRY(weights, read_weights(found, layout, kernels::moments(job.optimizer) == 2));
   // A job's end leaves the working parameters, which have the job's precision.
-  const kernels::Rounding rounding = kernels::rounding_of(job.precision);
-  for (float& weight : weights) weight = kernels::rounded(weight, rounding);
+  for (float& weight : weights) weight = kernels::rounded(weight, job.precision);
   const Checkpoint& checkpoint = found.manifest.checkpoint;
   const std::string of_step = "the model of step " + std::to_string(checkpoint.version) + " is ";
   const std::string doubt =

@@ -24,7 +24,7 @@ DEVICE_CASE("state: with halves all compute from the rounded weights, the same b
   }
   const History alone = train(layout, job, host_device(), 1, 0);
   CHECK(alone.digests != fp32.digests);
-  for (const float x : alone.parameters) REQUIRE(rounded(x, rounding_of(job.precision)) == x);
+  for (const float x : alone.parameters) REQUIRE(rounded(x, job.precision) == x);
   for (std::uint32_t world = 1; world <= 4; ++world) {
     const History shared = train(layout, job, device, world, world);
     CAPTURE(world);
@@ -43,7 +43,7 @@ DEVICE_CASE("state: with halves weights stay whole, working parameters go as two
   SUBCASE("fp16") {
     job.precision = Precision::kFp16;
   }
-  const Rounding rounding = rounding_of(job.precision);
+  const Precision rounding = job.precision;
   Group group(layout, job, device, 1, 0);
   const auto start = start_parameters(layout);
   group.start(start, std::vector<std::int16_t>(layout.blocks(), -20));

@@ -10,7 +10,6 @@
 #include "core/base/exact_sum.h"
 #include "core/job/groups.h"
 #include "kernels/device/emulated.h"
-#include "kernels/device/rounding.h"
 #include "kernels/models/first_gradient.h"
 #include "kernels/optim/optimizer.h"
 #include "tests/kernels/each_device.h"
@@ -45,7 +44,7 @@ struct LocalBench {
         layout(model->tensors()),
         parameters(layout.elements()) {
     REQUIRE(model->initialise(job.seed, layout, parameters));
-    for (float& value : parameters) value = rounded(value, rounding_of(job.precision));
+    for (float& value : parameters) value = rounded(value, job.precision);
   }
 
   Batch batch(std::uint64_t step = 0, MicroBatch m = 0) const {
@@ -113,7 +112,7 @@ LocalGradient by_hand(const LocalBench& bench, Device& device, const Batch& batc
              part(second));
     }
     std::ranges::transform(weights, read.begin(),
-                           [&](float w) { return rounded(w, rounding_of(bench.job.precision)); });
+                           [&](float w) { return rounded(w, bench.job.precision); });
   }
   made.result.loss /= static_cast<double>(updates);
   for (std::size_t i = 0; i < weights.size(); ++i)
