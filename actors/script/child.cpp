@@ -12,7 +12,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -20,6 +19,7 @@
 
 #include "actors/script/requests.h"
 #include "core/base/check.h"
+#include "core/base/programs.h"
 #include "core/base/signals.h"
 
 namespace starling::actors::script {
@@ -62,7 +62,7 @@ class Fds {
 
 // Sets what would change a bit from one process to the next: threads, and the instructions
 // that a library chooses. MKL_CBWR: else MKL's first calls may race for its choice.
-std::vector<std::string> environment(const std::string& isa, const std::string& gpu) {
+std::vector<std::string> environment_of_script(const std::string& isa, const std::string& gpu) {
   std::map<std::string, std::string> values;
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string entry = *at;
@@ -179,11 +179,10 @@ Result<std::unique_ptr<PythonChild>> PythonChild::spawned(std::vector<std::strin
   ::posix_spawnattr_setsigdefault(&attributes, &defaults);
   ::posix_spawnattr_setflags(
       &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  const char* const named = std::getenv("STARLING_PYTHON");
-  const std::string python = named != nullptr && *named != '\0' ? named : "python3";
+  const std::string python = python_program();
   std::vector<std::string> arguments = {python, "-u", "-m", "starling"};
   arguments.insert(arguments.end(), last.begin(), last.end());
-  std::vector<std::string> entries = environment(isa, gpu);
+  std::vector<std::string> entries = environment_of_script(isa, gpu);
   pid_t pid = 0;
   const int error = ::posix_spawnp(&pid, python.c_str(), &actions, &attributes,
                                    pointers(arguments).data(), pointers(entries).data());

@@ -1,9 +1,9 @@
 #include "actors/worker/transport_support.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "collectives/nccl/library.h"
+#include "core/base/environment.h"
 #include "kernels/device/emulated.h"
 #include "kernels/device/plugin.h"
 
@@ -14,7 +14,7 @@ std::string why_none(const Job& job, TransportChoice rule) {
   if (rule == TransportChoice::kTcp) return "--transport tcp";
   const bool emulated = job.isa == kernels::kEmulated;
   if (job.isa != kernels::kCuda && !emulated) return "isa is " + job.isa + ", and no GPU's";
-  if (emulated && rule == TransportChoice::kAuto && std::getenv("STARLING_NCCL") == nullptr)
+  if (emulated && rule == TransportChoice::kAuto && !environment().is_set(EnvVar::kNccl))
     return "the emulated device has no library of its own; STARLING_NCCL";
   return {};
 }

@@ -14,6 +14,7 @@
 #include "collectives/nccl/abi.h"
 #include "collectives/nccl/transport.h"
 #include "collectives/nccl/turns.h"
+#include "core/base/environment.h"
 #include "core/base/libraries.h"
 
 namespace starling::collectives {
@@ -27,11 +28,6 @@ constexpr const char* kName = "libnccl.so.2";
 // kernels that wait for a dead peer are stopped only by freeing memory that kernels of other peers
 // may use. Another major version may have another binary interface.
 constexpr int kOldest = 22807, kTooNew = 30000;
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? value : "";
-}
 
 // The name of a function that is missing; empty if there is none.
 std::string find_all(void* library, abi::Functions& f) {
@@ -56,16 +52,28 @@ std::string version_text(int version) {
          std::to_string(version % 100);
 }
 
-// The settings of NCCL that matter at the end of a transport, as NCCL reads them from the environment.
+// What is switched off by this value, and is unless the environment has another one. No abort stops NVLS;
+// NCCL's own watch over peers is slower than ours, and one more thread with sockets; with PXN a rank's end
+// waits for ranks that went through its GPU.
+struct SwitchedOff {
+  const char* what;
+  EnvVar variable;
+  const char* off;
+};
+constexpr SwitchedOff kSwitchedOff[] = {{"NVLS", EnvVar::kNcclNvls, "0"},
+                                        {"RAS", EnvVar::kNcclRas, "0"},
+                                        {"PXN", EnvVar::kNcclPxn, "1"}};
+
+// The settings of NCCL that matter at the end of a transport, as open_nccl() leaves them to NCCL.
 std::string settings_here() {
-  const auto on = [](const char* name, const std::string& off) {
-    return variable(name) == off ? "off" : "on";
-  };
-  const std::string memory = variable("NCCL_CUMEM_ENABLE"),
-                    host = variable("NCCL_CUMEM_HOST_ENABLE");
-  return std::string("NVLS ") + on("NCCL_NVLS_ENABLE", "0") + ", RAS " +
-         on("NCCL_RAS_ENABLE", "0") + ", PXN " + on("NCCL_PXN_DISABLE", "1") + ", cuMem " +
-         (memory.empty() ? "by default" : memory) + ", cuMem host " +
+  std::string text;
+  for (const auto& [what, variable, off] : kSwitchedOff) {
+    const bool on = environment().is_set(variable) && environment().value(variable) != off;
+    text += std::string(what) + (on ? " on, " : " off, ");
+  }
+  const std::string& memory = environment().value(EnvVar::kNcclCumem);
+  const std::string& host = environment().value(EnvVar::kNcclCumemHost);
+  return text + "cuMem " + (memory.empty() ? "by default" : memory) + ", cuMem host " +
          (host.empty() ? "by default" : host);
 }
 
@@ -137,7 +145,7 @@ void share_gpu() {
 }  // namespace
 
 std::vector<fs::path> nccl_places() {
-  if (const std::string told = variable("STARLING_NCCL"); !told.empty()) return {told};
+  if (const std::string& told = environment().value(EnvVar::kNccl); !told.empty()) return {told};
   std::vector<fs::path> places;
   std::error_code error;
   if (const fs::path program = fs::read_symlink("/proc/self/exe", error); !error)
@@ -149,23 +157,21 @@ std::vector<fs::path> nccl_places() {
 }
 
 Result<std::shared_ptr<TransportLibrary>> open_nccl(NcclOptions options) {
-  if (!variable("NCCL_COMM_ID").empty())
+  if (!environment().value(EnvVar::kNcclCommId).empty())
     return Error(Code::kBadInput,
                  "NCCL_COMM_ID is set, with which all communicators of NCCL are one; unset it");
   // With cuMem off, a rank's memory is mapped by its peers in a way that does not outlive the rank,
   // and the thread that serves them ends only when all of them have gone.
-  for (const char* name : {"NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE"})
-    if (const std::string set = variable(name); !set.empty() && std::atoi(set.c_str()) == 0)
+  for (const EnvVar variable : {EnvVar::kNcclCumem, EnvVar::kNcclCumemHost})
+    if (const std::string& set = environment().value(variable);
+        !set.empty() && std::atoi(set.c_str()) == 0)
       return Error(Code::kBadInput,
-                   std::string(name) +
+                   std::string(name_of(variable)) +
                        " is 0, with which a worker that ends takes memory away from kernels of "
                        "others; unset it, or --transport tcp");
-  // NVLS cannot be stopped by an abort; NCCL's own watch over peers is slower than ours, and one more
-  // thread with sockets; with PXN a rank's end waits for ranks that went through its GPU.
-  ::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
-  ::setenv("NCCL_RAS_ENABLE", "0", /*overwrite=*/0);
-  ::setenv("NCCL_PXN_DISABLE", "1", /*overwrite=*/0);
-  if (variable("STARLING_NCCL_SHARED_GPU") == "1") share_gpu();
+  for (const auto& [what, variable, off] : kSwitchedOff)
+    ::setenv(name_of(variable), off, /*overwrite=*/0);
+  if (environment().value(EnvVar::kNcclSharedGpu) == "1") share_gpu();
   std::string tried;
   for (const fs::path& place : nccl_places()) {
     std::error_code ignored;

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 
+#include "core/base/environment.h"
 #include "core/observe/line_format.h"
 
 namespace starling {
@@ -26,11 +25,9 @@ constexpr const char* kPlain = "\x1b[0m";
 }  // namespace
 
 ProgressStyle ProgressStyle::of(std::FILE* out) {
-  const char* term = std::getenv("TERM");
-  const char* no_color = std::getenv("NO_COLOR");
   ProgressStyle style;
-  style.live = ::isatty(::fileno(out)) == 1 && (!term || std::strcmp(term, "dumb") != 0);
-  style.color = style.live && !(no_color && *no_color);
+  style.live = ::isatty(::fileno(out)) == 1 && environment().value(EnvVar::kTerm) != "dumb";
+  style.color = style.live && environment().value(EnvVar::kNoColor).empty();
   return style;
 }
 

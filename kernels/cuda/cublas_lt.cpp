@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/environment.h"
 #include "core/base/exit.h"
 #include "kernels/cuda/launch.h"
 
@@ -379,13 +379,12 @@ bool is_for(const PlanTable& table, std::size_t version, const std::string& devi
 }
 
 Result<> pin_tables(LtProducts& products, const std::string& device) {
-  if (const char* const named = std::getenv("STARLING_CUDA_PLANS"); named && *named) {
+  if (const std::string& named = environment().value(EnvVar::kCudaPlans); !named.empty()) {
     STARLING_TRY(table, read_plans(named));
     if (!is_for(table, products.version(), device))
-      return Error(Code::kBadInput, std::string(named) + " is for cuBLASLt " +
-                                        std::to_string(table.version) + " on " + table.device +
-                                        ", here is " + std::to_string(products.version()) + " on " +
-                                        device);
+      return Error(Code::kBadInput, named + " is for cuBLASLt " + std::to_string(table.version) +
+                                        " on " + table.device + ", here is " +
+                                        std::to_string(products.version()) + " on " + device);
     products.pin(table);
     return ok();
   }

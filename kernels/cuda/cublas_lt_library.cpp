@@ -2,10 +2,10 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <type_traits>
 #include <utility>
 
+#include "core/base/environment.h"
 #include "core/base/libraries.h"
 
 namespace starling::kernels::cuda {
@@ -15,11 +15,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kName = "libcublasLt.so.13";
 constexpr std::size_t kMajor = 13;  // what lt:: describes
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? value : "";
-}
 
 // Returns the folder of the file that this code was loaded from.
 fs::path own_folder() {
@@ -74,7 +69,8 @@ Result<std::shared_ptr<const CublasLtLibrary>> open_at(const fs::path& path) {
 }  // namespace
 
 std::vector<fs::path> cublas_lt_places() {
-  if (const std::string told = variable("STARLING_CUBLASLT"); !told.empty()) return {told};
+  if (const std::string& told = environment().value(EnvVar::kCublasLt); !told.empty())
+    return {told};
   std::vector<fs::path> places;
   if (const fs::path own = own_folder(); !own.empty()) {
     places.push_back(own / kName);

@@ -4,12 +4,12 @@
 #include <sys/stat.h>
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "core/base/build.h"
+#include "core/base/environment.h"
 #include "core/base/hash.h"
 #include "kernels/models/gradient_maker.h"
 
@@ -20,7 +20,7 @@ constexpr const char* kFile = "libstarling_cuda.so";
 
 // Lists where the library is looked for, best first.
 std::vector<std::string> places() {
-  if (const char* named = std::getenv("STARLING_PLUGIN"); named != nullptr && *named != '\0')
+  if (const std::string& named = environment().value(EnvVar::kPlugin); !named.empty())
     return {named};
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();

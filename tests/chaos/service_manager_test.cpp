@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -96,19 +95,17 @@ TEST_CASE("service manager: one that reads nothing holds up nobody") {
 
 TEST_CASE("service manager: its watchdog is that of the process that it names") {
   const auto read = [](const char* usec, const std::string& pid) {
-    ::setenv("NOTIFY_SOCKET", "@x", 1);
-    ::setenv("WATCHDOG_USEC", usec, 1);
-    ::setenv("WATCHDOG_PID", pid.c_str(), 1);
-    const auto watchdog = ServiceManager::of_environment().watchdog();
-    for (const char* name : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}) ::unsetenv(name);
-    return watchdog;
+    return ServiceManager::of(Environment{{EnvVar::kNotifySocket, "@x"},
+                                          {EnvVar::kWatchdogUsec, usec},
+                                          {EnvVar::kWatchdogPid, pid}})
+        .watchdog();
   };
   const std::string own = std::to_string(::getpid());
   CHECK(read("30000000", own) == microseconds(30'000'000));
   CHECK_FALSE(read("30000000", "1"));
   for (const char* wrong : {"", "0", "-1", "12x", "99999999999999999999"})
     CHECK_FALSE_MESSAGE(read(wrong, own), wrong);
-  CHECK_FALSE(ServiceManager::of_environment().waits());
+  CHECK_FALSE(ServiceManager::of(Environment()).waits());
 }
 
 }  // namespace

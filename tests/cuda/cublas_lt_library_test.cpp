@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/cuda/environment.h"
+#include "tests/cuda/folder.h"
+#include "tests/scoped_variable.h"
 
 namespace starling::kernels::cuda {
 namespace {
@@ -20,14 +21,14 @@ TEST_CASE(
   const Folder folder;
   fs::create_directories(folder.path + "/env/lib/python3.11/site-packages");
   fs::create_directories(folder.path + "/env/lib/python3.9/site-packages");
-  const Variable environment("VIRTUAL_ENV", folder.path + "/env");
-  const Variable libraries("STARLING_PYTHON_LIBS", folder.path + "/a:" + folder.path + "/b");
+  const ScopedVariable environment("VIRTUAL_ENV", folder.path + "/env");
+  const ScopedVariable libraries("STARLING_PYTHON_LIBS", folder.path + "/a:" + folder.path + "/b");
   const std::string name = "libcublasLt.so.13";
   {
-    const Variable told("STARLING_CUBLASLT", "/somewhere/lib.so");
+    const ScopedVariable told("STARLING_CUBLASLT", "/somewhere/lib.so");
     CHECK(cublas_lt_places() == std::vector<fs::path>{"/somewhere/lib.so"});
   }
-  const Variable told("STARLING_CUBLASLT", std::nullopt);
+  const ScopedVariable told("STARLING_CUBLASLT", std::nullopt);
   const fs::path own = fs::read_symlink("/proc/self/exe").parent_path();
   std::vector<fs::path> wanted{own / name, own.parent_path() / name, name};
   for (const char* const place :
@@ -43,7 +44,7 @@ TEST_CASE("a library that is none, or lacks a function, is refused with a line")
   for (const std::string& place :
        {folder.path + "/none.so", folder.path + "/text.so", std::string("libm.so.6")}) {
     CAPTURE(place);
-    const Variable told("STARLING_CUBLASLT", place);
+    const ScopedVariable told("STARLING_CUBLASLT", place);
     const auto opened = open_cublas_lt();
     REQUIRE(!opened.has_value());
     CHECK(opened.error().code() == Code::kUnavailable);
@@ -52,7 +53,7 @@ TEST_CASE("a library that is none, or lacks a function, is refused with a line")
 
 // Only where the toolkit or a wheel is: version and functions, as neither needs a device.
 TEST_CASE("the real cuBLASLt has what is used of it") {
-  const Variable told("STARLING_CUBLASLT", std::nullopt);
+  const ScopedVariable told("STARLING_CUBLASLT", std::nullopt);
   const auto opened = open_cublas_lt();
   if (!opened) {
     MESSAGE("not looked at: " << opened.error().text());

@@ -13,10 +13,11 @@
 #include "core/base/exit.h"
 #include "kernels/cuda/cublas_lt_library.h"
 #include "kernels/cuda/plans.h"
-#include "tests/cuda/environment.h"
 #include "tests/cuda/fake_cublas_lt.h"
+#include "tests/cuda/folder.h"
 #include "tests/cuda/products_rig.h"
 #include "tests/kernels/ending.h"
+#include "tests/scoped_variable.h"
 
 namespace starling::kernels::cuda {
 namespace {
@@ -59,13 +60,13 @@ struct Fake {
 };
 
 std::unique_ptr<Products> open_fake() {
-  const Variable place("STARLING_CUBLASLT", STARLING_FAKE_CUBLASLT);
+  const ScopedVariable place("STARLING_CUBLASLT", STARLING_FAKE_CUBLASLT);
   auto products = cublas_lt_products(kDevice);
   REQUIRE_MESSAGE(products.has_value(), products.error().text());
   return std::move(products).value();
 }
 std::unique_ptr<Products> open_fake(const std::string& plans) {
-  const Variable table("STARLING_CUDA_PLANS", plans);
+  const ScopedVariable table("STARLING_CUDA_PLANS", plans);
   return open_fake();
 }
 
@@ -289,19 +290,19 @@ TEST_CASE("a table wins over what the library proposes") {
 }
 
 TEST_CASE("a table for another version or device is refused if it was named, else passed over") {
-  const Variable place("STARLING_CUBLASLT", STARLING_FAKE_CUBLASLT);
+  const ScopedVariable place("STARLING_CUBLASLT", STARLING_FAKE_CUBLASLT);
   const Folder folder;
   const ProductRun run(half_case());
   for (const auto& [version, device] :
        {std::pair{fake::kVersion + 1, kDevice}, {fake::kVersion, "another GPU"}}) {
     const std::string path =
         write_table(folder, run.product(), {.way = Way::kOwn}, version, device);
-    const Variable named("STARLING_CUDA_PLANS", path);
+    const ScopedVariable named("STARLING_CUDA_PLANS", path);
     const auto refused = cublas_lt_products(kDevice);
     REQUIRE(!refused.has_value());
     CHECK(refused.error().code() == Code::kBadInput);
   }
-  const Variable missing("STARLING_CUDA_PLANS", folder.path + "/none.txt");
+  const ScopedVariable missing("STARLING_CUDA_PLANS", folder.path + "/none.txt");
   CHECK(!cublas_lt_products(kDevice).has_value());
 }
 
@@ -374,7 +375,7 @@ TEST_CASE("tuning writes the fastest algorithms to a table that is then used") {
   const ProductRun runs[] = {ProductRun(gelu), ProductRun(odd), ProductRun(own)};
   const std::string path = folder.path + "/tuned.txt";
   {
-    const Variable place("STARLING_CUBLASLT", STARLING_FAKE_CUBLASLT);
+    const ScopedVariable place("STARLING_CUBLASLT", STARLING_FAKE_CUBLASLT);
     const Product products[] = {runs[0].product(), runs[1].product(), runs[2].product(),
                                 runs[0].product()};
     const auto tuned = tune(nullptr, kDevice, products, path);

@@ -10,24 +10,24 @@
 #include <string>
 #include <vector>
 
-#include "tests/cuda/environment.h"
+#include "tests/cuda/folder.h"
 #include "tests/nccl/world.h"
+#include "tests/scoped_variable.h"
 
 namespace starling::collectives {
 namespace {
 
 namespace fs = std::filesystem;
 using kernels::cuda::Folder;
-using kernels::cuda::Variable;
 
 TEST_CASE("NCCL is looked for where it was told, beside us, in the system, in Python's packages") {
-  const Variable python("STARLING_PYTHON_LIBS", "/a:/b");
-  const Variable environment("VIRTUAL_ENV", std::nullopt);
+  const ScopedVariable python("STARLING_PYTHON_LIBS", "/a:/b");
+  const ScopedVariable environment("VIRTUAL_ENV", std::nullopt);
   {
-    const Variable told("STARLING_NCCL", "/somewhere/lib.so");
+    const ScopedVariable told("STARLING_NCCL", "/somewhere/lib.so");
     CHECK(nccl_places() == std::vector<fs::path>{"/somewhere/lib.so"});
   }
-  const Variable told("STARLING_NCCL", std::nullopt);
+  const ScopedVariable told("STARLING_NCCL", std::nullopt);
   const fs::path own = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
   CHECK(nccl_places() == std::vector<fs::path>{own / "lib/libnccl.so.2", "libnccl.so.2",
                                                "/a/nvidia/nccl/lib/libnccl.so.2",
@@ -53,8 +53,8 @@ TEST_CASE(
   };
   for (const Case& c : cases) {
     CAPTURE(c.place);
-    const Variable told("STARLING_NCCL", c.place);
-    const Variable version("FAKE_NCCL_VERSION", c.version);
+    const ScopedVariable told("STARLING_NCCL", c.place);
+    const ScopedVariable version("FAKE_NCCL_VERSION", c.version);
     const auto opened = open_nccl();
     REQUIRE(!opened.has_value());
     CHECK(opened.error().code() == Code::kUnavailable);
@@ -66,13 +66,13 @@ TEST_CASE(
 TEST_CASE("a library's name is its version, which members compare") {
   for (const auto& [version, name] :
        {std::pair{"22807", "nccl 2.28.7"}, {"22809", "nccl 2.28.9"}, {"23203", "nccl 2.32.3"}}) {
-    const Variable told("FAKE_NCCL_VERSION", version);
+    const ScopedVariable told("FAKE_NCCL_VERSION", version);
     CHECK(open_nccl().value()->name() == name);
   }
 }
 
 TEST_CASE("ids that would all be equal are refused") {
-  const Variable equal("NCCL_COMM_ID", "127.0.0.1:1234");
+  const ScopedVariable equal("NCCL_COMM_ID", "127.0.0.1:1234");
   const auto opened = open_nccl();
   REQUIRE(!opened.has_value());
   CHECK(opened.error().code() == Code::kBadInput);
@@ -81,23 +81,23 @@ TEST_CASE("ids that would all be equal are refused") {
 
 TEST_CASE("memory that does not outlive who maps it to its peers is refused") {
   for (const char* name : {"NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE"}) {
-    const Variable off(name, "0");
+    const ScopedVariable off(name, "0");
     const auto opened = open_nccl();
     REQUIRE(!opened.has_value());
     CHECK(opened.error().code() == Code::kBadInput);
     CHECK(opened.error().text().find(std::string(name) + " is 0, ") == 0);
     CHECK(opened.error().text().find('\n') == std::string::npos);
   }
-  const Variable on("NCCL_CUMEM_ENABLE", "1");
+  const ScopedVariable on("NCCL_CUMEM_ENABLE", "1");
   CHECK(open_nccl().has_value());
 }
 
 TEST_CASE("what cannot be aborted is switched off, unless somebody wants it, and it is said") {
-  const Variable nvls("NCCL_NVLS_ENABLE", std::nullopt);
-  const Variable ras("NCCL_RAS_ENABLE", "1");
-  const Variable pxn("NCCL_PXN_DISABLE", std::nullopt);
-  const Variable memory("NCCL_CUMEM_ENABLE", std::nullopt);
-  const Variable host("NCCL_CUMEM_HOST_ENABLE", "1");
+  const ScopedVariable nvls("NCCL_NVLS_ENABLE", std::nullopt);
+  const ScopedVariable ras("NCCL_RAS_ENABLE", "1");
+  const ScopedVariable pxn("NCCL_PXN_DISABLE", std::nullopt);
+  const ScopedVariable memory("NCCL_CUMEM_ENABLE", std::nullopt);
+  const ScopedVariable host("NCCL_CUMEM_HOST_ENABLE", "1");
   const auto opened = open_nccl();
   REQUIRE(opened.has_value());
   CHECK(opened.value()->settings() == "NVLS off, RAS on, PXN off, cuMem by default, cuMem host 1");
@@ -107,18 +107,18 @@ TEST_CASE("what cannot be aborted is switched off, unless somebody wants it, and
 }
 
 TEST_CASE("processes that share a GPU are hosts of their own to NCCL, over local sockets") {
-  const Variable host("NCCL_HOSTID", std::nullopt);
-  const Variable net("NCCL_NET", std::nullopt);
-  const Variable blocks("NCCL_MAX_CTAS", "2");
+  const ScopedVariable host("NCCL_HOSTID", std::nullopt);
+  const ScopedVariable net("NCCL_NET", std::nullopt);
+  const ScopedVariable blocks("NCCL_MAX_CTAS", "2");
   REQUIRE(open_nccl().has_value());
   CHECK(std::getenv("NCCL_HOSTID") == nullptr);
   CHECK(std::getenv("NCCL_NET") == nullptr);
   {
-    const Variable shared("STARLING_NCCL_SHARED_GPU", "1");
-    const Variable interface("NCCL_SOCKET_IFNAME", std::nullopt);
-    const Variable infiniband("NCCL_IB_DISABLE", std::nullopt);
-    const Variable peers("NCCL_P2P_DISABLE", std::nullopt);
-    const Variable memory("NCCL_SHM_DISABLE", std::nullopt);
+    const ScopedVariable shared("STARLING_NCCL_SHARED_GPU", "1");
+    const ScopedVariable interface("NCCL_SOCKET_IFNAME", std::nullopt);
+    const ScopedVariable infiniband("NCCL_IB_DISABLE", std::nullopt);
+    const ScopedVariable peers("NCCL_P2P_DISABLE", std::nullopt);
+    const ScopedVariable memory("NCCL_SHM_DISABLE", std::nullopt);
     REQUIRE(open_nccl().has_value());
     CHECK(std::string(std::getenv("NCCL_HOSTID")) == "starling-" + std::to_string(::getpid()));
     CHECK(std::string(std::getenv("NCCL_NET")) == "Socket");
@@ -131,7 +131,7 @@ TEST_CASE("processes that share a GPU are hosts of their own to NCCL, over local
 // Only where the library is: it opens, and says its version and makes ids without a GPU. Without one,
 // or with one and no peer, a transport fails with one line.
 TEST_CASE("the real NCCL has what is used of it") {
-  const Variable told("STARLING_NCCL", std::nullopt);
+  const ScopedVariable told("STARLING_NCCL", std::nullopt);
   const auto opened = open_nccl();
   if (!opened) {
     MESSAGE("not looked at: " << opened.error().text());

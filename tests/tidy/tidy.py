@@ -78,6 +78,12 @@ WALL_CLOCK_WAIT = re.compile(
 )
 GPU_PLACES = ("kernels/cuda/", "collectives/nccl/", "tests/cuda/", "tests/nccl/")
 
+# The one place where the process's environment is read, and the seam by which tests give another.
+ENVIRONMENT = ("core/base/environment.h", "core/base/environment.cpp")
+READS_ENVIRONMENT = re.compile(r"\b(secure_)?getenv\b")
+EXCHANGES_ENVIRONMENT = re.compile(r"\bexchange_environment\b")
+VARIABLE_ROW = re.compile(r'\bVARIABLE\(k\w+, "([^"]*)", "([^"]*)", "([^"]*)"\)')
+
 SOURCE_ENDINGS = (".h", ".cpp", ".cu", ".cuh", ".inc")  # .inc: a piece of a source, for one place
 TEXT_ENDINGS = SOURCE_ENDINGS + (".capnp", ".cmake", ".txt", ".sh", ".py", ".md", ".toml", ".json")
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
@@ -271,6 +277,28 @@ def check_no_throw(tree):
                     yield name, line, "throw: errors are values here (core/base/result.h)"
 
 
+def check_environment(tree):
+    """The environment is read in core/base/environment.cpp, and docs/environment.md has the rows of its table."""
+    for name, text in tree.items():
+        if not name.endswith(SOURCE_ENDINGS) or name.startswith("tests/") or name in ENVIRONMENT:
+            continue
+        for line, code in code_lines(text):
+            if READS_ENVIRONMENT.search(code):
+                yield name, line, "getenv: environment() has what is read (core/base/environment.h)"
+            if EXCHANGES_ENVIRONMENT.search(code):
+                yield name, line, "exchange_environment is for tests"
+    table = [f"| `{name}` | {says} | {without} |"
+             for name, says, without in VARIABLE_ROW.findall(tree.get(ENVIRONMENT[0], ""))]
+    document = tree.get("docs/environment.md", "").splitlines()
+    listed = [line for line in document if line.startswith("| `")]
+    for row in table:
+        if row not in listed:
+            yield "docs/environment.md", 1, f"lacks the row of {ENVIRONMENT[0]}: {row}"
+    for row in listed:
+        if row not in table:
+            yield "docs/environment.md", document.index(row) + 1, f"{ENVIRONMENT[0]} has no such row"
+
+
 def check_readmes(tree):
     """Every room has a README.md of at most 60 lines."""
     for room in ROOMS:
@@ -327,6 +355,7 @@ CHECKS = (
     check_no_machine_paths,
     check_length,
     check_no_throw,
+    check_environment,
     check_readmes,
     check_named,
     check_tests_run,
@@ -342,6 +371,9 @@ def findings(root):
 GOOD = {room + "/README.md": f"# {room}\n" for room in ROOMS} | {
     "core/base/clock.h": "#pragma once\n#include <chrono>\n",
     "core/base/word.h": "#pragma once\n#include <cstdint>\n",
+    "core/base/environment.h": '#pragma once\n#define E(VARIABLE) VARIABLE(kOne, "ONE", "which", "none")\n',
+    "core/base/environment.cpp": 'const char* one() { return std::getenv("ONE"); }\n',
+    "docs/environment.md": "| variable | says | without it |\n| --- | --- | --- |\n| `ONE` | which | none |\n",
     "core/wire/m.capnp": "@0x1;\n",
     "core/wire/codec.cpp": '#include "core/wire/m.capnp.h"\n',
     "kernels/table.h": '#pragma once\n#include "core/base/word.h"\n',
@@ -403,6 +435,10 @@ BAD = (
     ("check_no_machine_paths", "core/bad.cpp", 'const char* p = "/t' 'mp/x";\n'),
     ("check_length", "core/bad.cpp", "// A long file.\n" + "\n" * 501),
     ("check_no_throw", "core/bad.cpp", "void f() { throw 1; }\n"),
+    ("check_environment", "core/bad.cpp", 'const char* one() { return ::getenv("ONE"); }\n'),
+    ("check_environment", "tools/bad.cpp", "void f() { exchange_environment(nullptr); }\n"),
+    ("check_environment", "docs/environment.md", "| `ONE` | something else | none |\n"),
+    ("check_environment", "docs/environment.md", "| `ONE` | which | none |\n| `TWO` | which | none |\n"),
     ("check_readmes", "core/README.md", "# core\n" + "\n" * 61),
     ("check_tests_run", "tests/e2e/bad_test.py", "def one(place):\n    pass\n\n\nmain()\n"),
     ("check_named", "EXTRA.md", "nobody knows why\n"),

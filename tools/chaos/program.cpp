@@ -8,11 +8,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <sstream>
 
 #include "core/base/fd.h"
+#include "core/base/programs.h"
 
 extern char** environ;
 
@@ -21,6 +20,8 @@ namespace starling::chaos {
 namespace {
 
 constexpr std::size_t kAnswerBytesMax = 16u << 20;
+constexpr const char* kSystemFolders =
+    "/usr/sbin:/sbin:/usr/bin:/bin";  // PATH of many users lacks some
 
 // Makes a file in memory: neither side ever waits for the other, as with a full pipe.
 Fd memory() {
@@ -35,17 +36,6 @@ std::string contents(const Fd& file) {
        (n = ::pread(file.get(), buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;)
     text.append(buffer, static_cast<std::size_t>(n));
   return text;
-}
-
-// Finds a path with a slash: PATH of many users lacks /usr/sbin.
-std::string found(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(std::string(path ? path : "") + ":/usr/sbin:/sbin:/usr/bin:/bin");
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string whole = folder + "/" + program;
-    if (!folder.empty() && ::access(whole.c_str(), X_OK) == 0) return whole;
-  }
-  return "";
 }
 
 Result<int> spawn_and_wait(const std::string& path, std::vector<std::string>& words,
@@ -79,7 +69,7 @@ Result<int> spawn_and_wait(const std::string& path, std::vector<std::string>& wo
 }  // namespace
 
 Result<std::string> run_program(std::vector<std::string> words, const std::string& input) {
-  const std::string name = words.at(0), path = found(name);
+  const std::string name = words.at(0), path = find_program(name, kSystemFolders);
   if (path.empty())
     return Error(Code::kUnavailable, "there is no command `" + name + "` (package iproute2)");
   const Fd in = memory(), out = memory(), err = memory();

@@ -72,7 +72,7 @@ Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out
   words.insert(words.end(), arguments.begin(), arguments.end());
   if (!end_with_us_)
     return start(program_.c_str(), words, out_fd, err_fd, more_fd, blocked_, environ);
-  std::string parent = kParentVariable;
+  std::string parent = name_of(EnvVar::kParent);
   for (const std::string& part : {"="s, std::to_string(::getpid()), " "s, std::to_string(SIGINT)})
     parent += part;
   std::vector<char*> environment;

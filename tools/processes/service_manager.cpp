@@ -8,7 +8,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 
 #include "core/base/fd.h"
@@ -18,29 +17,26 @@ namespace {
 
 constexpr std::chrono::seconds kBetweenStatus{1};
 
-// Returns the number that a variable of the environment has; nothing if it has none, or another text.
-std::optional<std::uint64_t> number_in(const char* variable) {
-  const char* const text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
+// Returns the number that a text is; nothing if it is none.
+std::optional<std::uint64_t> number_in(const std::string& text) {
   std::uint64_t number = 0;
-  const char* const end = text + std::strlen(text);
-  const auto read = std::from_chars(text, end, number);
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, number);
   if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
   return number;
 }
 
 }  // namespace
 
-ServiceManager ServiceManager::of_environment() {
-  const char* const socket = std::getenv("NOTIFY_SOCKET");
-  const auto usec = number_in("WATCHDOG_USEC");
-  const auto pid = number_in("WATCHDOG_PID");
+ServiceManager ServiceManager::of(const Environment& environment) {
+  const auto usec = number_in(environment.value(EnvVar::kWatchdogUsec));
+  const auto pid = number_in(environment.value(EnvVar::kWatchdogPid));
   // WATCHDOG_PID names the process that is watched: the variables may be those of a parent's service.
   const bool watched = usec && *usec > 0 && *usec <= INT64_MAX &&
                        (!pid || *pid == static_cast<std::uint64_t>(::getpid()));
   std::optional<std::chrono::microseconds> watchdog;
   if (watched) watchdog = std::chrono::microseconds(static_cast<std::int64_t>(*usec));
-  return {socket == nullptr ? "" : socket, watchdog};
+  return {environment.value(EnvVar::kNotifySocket), watchdog};
 }
 
 void ServiceManager::status(const std::string& line, Clock::time_point now) {

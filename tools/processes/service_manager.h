@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "core/base/environment.h"
+
 namespace starling::tools {
 
 // Threads: any, one at a time for status(). A notice is a datagram; one that cannot be sent is lost,
@@ -17,7 +19,7 @@ class ServiceManager {
 
   // Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID. Call it in the process that was started:
   // its children tell on the service's behalf (NotifyAccess=all).
-  static ServiceManager of_environment();
+  static ServiceManager of(const Environment& environment);
   // `socket`: a path, or "@NAME" for Linux' abstract names; empty: there is no manager.
   ServiceManager(std::string socket, std::optional<std::chrono::microseconds> watchdog)
       : socket_(std::move(socket)), watchdog_(watchdog) {}

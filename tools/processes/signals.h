@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "core/base/environment.h"
 #include "core/base/signals.h"
 
 namespace starling::tools {
@@ -14,16 +15,13 @@ namespace starling::tools {
 // STARLING_PARENT has the pid of the process that has started this command
 // and waits for it, a script or a command that runs others; after a space
 // the number of the signal that ends this command, if not SIGTERM.
-inline constexpr const char* kParentVariable = "STARLING_PARENT";
-
 // Sends that signal when that process ends, however it does. Call it before any thread starts.
-inline void end_with_the_parent() {
-  const char* const named = std::getenv(kParentVariable);
-  if (named == nullptr) return;
+inline void end_with_the_parent(const Environment& environment) {
+  if (!environment.is_set(EnvVar::kParent)) return;
   char* end = nullptr;
-  const long parent = std::strtol(named, &end, 10);
+  const long parent = std::strtol(environment.value(EnvVar::kParent).c_str(), &end, 10);
   const int signal = *end == ' ' ? std::atoi(end) : SIGTERM;
-  ::unsetenv(kParentVariable);
+  ::unsetenv(name_of(EnvVar::kParent));
   if (::prctl(PR_SET_PDEATHSIG, signal) == 0 && ::getppid() != parent) ::raise(signal);
 }
 

@@ -16,6 +16,7 @@
 
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
+#include "core/base/environment.h"
 #include "core/base/file_system.h"
 #include "core/base/hash.h"
 #include "core/base/text.h"
@@ -27,7 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kScheme = "tcp://";
-constexpr const char* kPassedOn = "STARLING_SEATS";
 constexpr std::chrono::milliseconds kAskAgain{50};
 
 // Lists the workers' files of a folder of split keys, worker-2 before worker-10.
@@ -100,13 +100,12 @@ void pass_on(const Seats& seats) {
   std::string text;
   for (const Seat& seat : seats.seats)
     text += (text.empty() ? "" : ",") + std::to_string(seat.place) + "=" + seat.address;
-  if (!text.empty()) ::setenv(kPassedOn, text.c_str(), 1);
+  if (!text.empty()) ::setenv(name_of(EnvVar::kSeats), text.c_str(), 1);
 }
 
 Seats passed_on() {
-  const char* given = ::getenv(kPassedOn);
-  std::istringstream text(given == nullptr ? "" : given);
-  ::unsetenv(kPassedOn);
+  std::istringstream text(environment().value(EnvVar::kSeats));
+  ::unsetenv(name_of(EnvVar::kSeats));
   Seats seats;
   for (std::string word; std::getline(text, word, ',');) {
     Seat seat;

@@ -10,12 +10,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 #include <vector>
 
 #include "core/base/join_token.h"
 #include "core/base/keys.h"
 #include "core/base/named_path.h"
+#include "core/base/programs.h"
 #include "core/base/s3_place.h"
 #include "core/formats/job_file.h"
 #include "core/job/script_words.h"
@@ -213,18 +213,10 @@ Result<> put_pods(const LaunchCommand& command, LaunchPlan& plan) {
 
 // Returns the Python that runs scripts here: an environment's has what they import.
 std::string python_here() {
-  const char* const named = std::getenv("STARLING_PYTHON");
-  const std::string python = named != nullptr && *named != '\0' ? named : "python3";
+  const std::string python = python_program();
   std::error_code error;
   if (python.find('/') != std::string::npos) return fs::absolute(python, error).string();
-  const char* const path = std::getenv("PATH");
-  std::istringstream folders(path != nullptr ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const fs::path found = fs::absolute(fs::path(folder.empty() ? "." : folder) / python, error);
-    if (::access(found.c_str(), X_OK) == 0 && fs::is_regular_file(found, error))
-      return found.string();
-  }
-  return {};
+  return find_program(python);
 }
 
 Result<LaunchPlan> plan_of(const LaunchCommand& command) {

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 
 #include "actors/files.h"
 #include "actors/scheduling.h"
+#include "core/base/environment.h"
 #include "core/base/s3_place.h"
 #include "core/base/standard_streams.h"
 #include "core/observe/line_format.h"
@@ -58,8 +58,7 @@ namespace {
 int command(int argc, char** argv, const Registry& registry) {
   end_with_a_line_on_exceptions();
   // An error in the options is written before they are read, in the format that --log-format or the environment names.
-  const char* const format = std::getenv("STARLING_LOG_FORMAT");
-  bool ecs = format != nullptr && std::string(format) == "ecs";
+  bool ecs = environment().value(EnvVar::kLogFormat) == "ecs";
   for (int i = 1; i + 1 < argc; ++i)
     if (std::string(argv[i]) == "--log-format") ecs = std::string(argv[i + 1]) == "ecs";
   if (ecs) write_lines_as(LineFormat::kEcs, "");
@@ -167,6 +166,6 @@ int command(int argc, char** argv, const Registry& registry) {
 int starling::main(int argc, char** argv, const Registry& registry) {
   starling::open_closed_streams();
   ::signal(SIGCHLD, SIG_DFL);  // ignored, it has the kernel reap children before waitpid()
-  starling::tools::end_with_the_parent();
+  starling::tools::end_with_the_parent(environment());  // the first call of environment()
   return end_of_output(command(argc, argv, registry));
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/base/environment.h"
 #include "core/observe/line_format.h"
 #include "tools/starling/command_line.h"
 #include "tools/starling/commands.h"
@@ -34,12 +35,12 @@ void add_log(CLI::App* sub, Command& command) {
          "--log-format",
          [](const std::string& format) {
            write_lines_as(format == "ecs" ? LineFormat::kEcs : LineFormat::kText, "");
-           ::setenv("STARLING_LOG_FORMAT", format.c_str(), 1);
+           ::setenv(name_of(EnvVar::kLogFormat), format.c_str(), 1);
          },
          "lines on stderr: text, or ecs: JSON with the names of the Elastic Common Schema "
          "(default: text)")
       ->check(CLI::IsMember({"text", "ecs"}))
-      ->envname("STARLING_LOG_FORMAT")
+      ->envname(name_of(EnvVar::kLogFormat))
       ->type_name("FORMAT");
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
+#include "core/base/environment.h"
 #include "core/formats/checkpoint_owner.h"
 #include "core/job/words.h"
 #include "core/observe/line_format.h"
@@ -41,7 +41,7 @@ std::string keys_that_differ(const Job& was, const Job& job) {
 // Returns the words that give a run of the job this option. A script that starts its run itself
 // (python train.py) has them in its call, as the command line is not seen.
 std::string as_option(const std::string& option, const std::string& value) {
-  if (std::getenv("STARLING_AGAIN") == nullptr) return option + " " + value;
+  if (!environment().is_set(EnvVar::kAgain)) return option + " " + value;
   return "command=(\"" + option + "\", \"" + value + "\") in starling.train()";
 }
 
@@ -126,7 +126,7 @@ Result<Job> job_to_go_on(Job job, const ResumeOptions& options) {
 }
 
 std::string resume_line(int argc, char** argv) {
-  if (const char* const again = std::getenv("STARLING_AGAIN")) return again;
+  if (environment().is_set(EnvVar::kAgain)) return environment().value(EnvVar::kAgain);
   std::vector<std::string_view> words{argv[0]};
   std::vector<std::string_view> of_script;
   for (int i = 1; i < argc; ++i) {

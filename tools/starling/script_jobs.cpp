@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/programs.h"
 #include "core/base/signals.h"
 #include "core/base/system_error.h"
 
@@ -110,8 +111,7 @@ Result<> ScriptJobs::take(std::string& path) {
   // Processes of ours must find the file, too.
   const std::string file = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd);
   ::setenv("STARLING_WRITE_JOB", file.c_str(), 1);
-  const char* const named = std::getenv("STARLING_PYTHON");
-  std::string python = named != nullptr && *named != '\0' ? named : "python3";
+  std::string python = python_program();
   std::vector<std::string> words = {python, path};
   words.insert(words.end(), arguments_.begin(), arguments_.end());
   std::vector<char*> arguments;

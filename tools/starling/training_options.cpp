@@ -156,7 +156,7 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
          "the folder of a run of this machine, a file with a join token (starling keys "
          "--split), the token itself, or where the coordinators listen: host:port, for several "
          "with commas, in the order of the keys")
-      ->envname("STARLING_JOIN")
+      ->envname(name_of(EnvVar::kJoin))
       ->required();
   sub->add_option("--keys", o.keys,
                   "key file with a worker's key, or folder of split keys; not with a token");
@@ -164,7 +164,7 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
          "--identity-token", o.identity_token,
          "file with a token of the job's identity provider ([identity]), read anew when one "
          "is shown: instead of a key, with --join of join.public (starling keys --split)")
-      ->envname("STARLING_IDENTITY_TOKEN")
+      ->envname(name_of(EnvVar::kIdentityToken))
       ->type_name("FILE");
   sub->add_option(
       "--job", o.job,

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "core/base/environment.h"
 #include "core/base/ids.h"
 #include "tools/processes/service_manager.h"
 
@@ -15,7 +16,7 @@ namespace starling::tools {
 
 // The manager of the environment; none for a child of `starling run`, which is no service of its own.
 inline ServiceManager manager_of(bool child) {
-  return child ? ServiceManager("", {}) : ServiceManager::of_environment();
+  return child ? ServiceManager("", {}) : ServiceManager::of(environment());
 }
 
 // Returns "step 12 of 2000, 3 workers": so many steps are done.

@@ -28,6 +28,7 @@
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
 #include "core/base/build.h"
+#include "core/base/environment.h"
 #include "core/base/exit.h"
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
@@ -59,9 +60,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr const char* kLaterLife =
-    "STARLING_LATER_LIFE";                // variable of the environment, of lives after the first
-constexpr milliseconds kReadFirst{2000};  // of reading data before a worker joins
+constexpr milliseconds kReadFirst{2000};        // of reading data before a worker joins
 constexpr std::chrono::seconds kThreadsEnd{5};  // for threads of a life that is over
 
 struct Life {
@@ -307,7 +306,7 @@ int work(const Life& begun, ServiceManager& manager, actors::SharedLife& shared)
   const auto counters = options.counters;
   auto served = serve_worker(life, *counters, shared);
   // A later life may find its port taken, and the worker is worth more than its metrics.
-  if (!served && std::getenv(kLaterLife) == nullptr)
+  if (!served && !environment().is_set(EnvVar::kLaterLife))
     return say_last_word(shared, fail(served.error()), served.error().text());
   if (!served) say(name, served.error().text() + "; it goes on without metrics");
   actors::WorkerOver over;
@@ -444,7 +443,7 @@ Result<int> live(const WorkerCommand& command, Seats& moved) {
 std::vector<char*> without_token(const WorkerCommand& command, char** arguments) {
   std::vector<char*> kept;
   const bool token = is_join_token(command.join);
-  if (token) ::setenv("STARLING_JOIN", command.join.c_str(), 1);
+  if (token) ::setenv(name_of(EnvVar::kJoin), command.join.c_str(), 1);
   for (char** at = arguments; *at != nullptr; ++at) {
     const char* found = token ? std::strstr(*at, command.join.c_str()) : nullptr;
     if (found == nullptr) {
@@ -475,7 +474,7 @@ int worker(const WorkerCommand& command, char** arguments) {
   if (!again) return ended.value();
   if (command.words >= 0) ::fcntl(command.words, F_SETFD, 0);
   pass_on(moved);
-  ::setenv(kLaterLife, "1", 1);
+  ::setenv(name_of(EnvVar::kLaterLife), "1", 1);
   // Only a new image can fork a worker again: this process has had threads.
   ::execv("/proc/self/exe", again_with.data());
   return fail(5, "cannot begin a worker's new life");

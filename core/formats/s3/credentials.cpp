@@ -4,13 +4,13 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/base/environment.h"
 #include "core/base/text.h"
 #include "core/formats/s3/answer_xml.h"
 #include "core/formats/s3/http.h"
@@ -27,9 +27,8 @@ constexpr const char* kMetadata = "http://169.254.169.254";
 constexpr const char* kContainers = "http://169.254.170.2";
 
 // Without spaces and line ends around it, which files and Secrets often have.
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? std::string(trimmed(value)) : "";
+std::string trimmed_value(EnvVar variable) {
+  return std::string(trimmed(environment().value(variable)));
 }
 
 // Empty: it cannot be read, or is no file.
@@ -42,17 +41,17 @@ std::string read(const std::string& path) {
   return text;
 }
 
-std::string file_of(const char* name, const char* in_home) {
-  const std::string named = variable(name), home = variable("HOME");
+std::string file_of(EnvVar variable, const char* in_home) {
+  const std::string named = trimmed_value(variable), home = trimmed_value(EnvVar::kHome);
   return !named.empty() ? named : home.empty() ? "" : home + "/.aws/" + in_home;
 }
 
 // The profile's values, of both files; those of ~/.aws/credentials go before, and a key is of one file.
 std::map<std::string, std::string> profile() {
-  std::string name = variable("AWS_PROFILE");
+  std::string name = trimmed_value(EnvVar::kAwsProfile);
   if (name.empty()) name = "default";
-  auto values = section_of(read(file_of("AWS_SHARED_CREDENTIALS_FILE", "credentials")), name);
-  auto others = section_of(read(file_of("AWS_CONFIG_FILE", "config")),
+  auto values = section_of(read(file_of(EnvVar::kAwsCredentialsFile, "credentials")), name);
+  auto others = section_of(read(file_of(EnvVar::kAwsConfigFile, "config")),
                            name == "default" ? name : "profile " + name);
   if (values.contains("aws_access_key_id"))
     std::erase_if(others, [](const auto& each) { return each.first.starts_with("aws_"); });
@@ -77,8 +76,8 @@ bool is_away_for_a_moment(const HttpReply& reply) {
 }
 
 Found of_environment() {
-  const AccessKey key{variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"),
-                      variable("AWS_SESSION_TOKEN")};
+  const AccessKey key{trimmed_value(EnvVar::kAwsKeyId), trimmed_value(EnvVar::kAwsSecret),
+                      trimmed_value(EnvVar::kAwsSessionToken)};
   if (key.id.empty() && key.secret.empty()) return std::optional<TemporaryKey>();
   if (key.id.empty() || key.secret.empty())
     return Error(Code::kBadInput,
@@ -97,21 +96,21 @@ Found of_files() {
                       value("aws_session_token")};
   if (!key.id.empty() && !key.secret.empty())
     return std::optional(TemporaryKey{key, std::time(nullptr) + 2 * kBeforeEnd});
-  if (const std::string name = variable("AWS_PROFILE"); !name.empty() && values.empty())
+  if (const std::string name = trimmed_value(EnvVar::kAwsProfile); !name.empty() && values.empty())
     return Error(Code::kBadInput, "there is no profile " + name + ", which AWS_PROFILE names");
   return std::optional<TemporaryKey>();
 }
 
 Found of_web_identity(Http& http) {
-  const std::string file = variable("AWS_WEB_IDENTITY_TOKEN_FILE");
-  const std::string role = variable("AWS_ROLE_ARN");
+  const std::string file = trimmed_value(EnvVar::kAwsWebIdentityTokenFile);
+  const std::string role = trimmed_value(EnvVar::kAwsRole);
   if (file.empty() || role.empty()) return std::optional<TemporaryKey>();
   const std::string token(trimmed(read(file)));
   if (token.empty())
     return Error(Code::kBadInput, "cannot read AWS_WEB_IDENTITY_TOKEN_FILE; " + file);
-  std::string at = variable("AWS_ENDPOINT_URL_STS");
+  std::string at = trimmed_value(EnvVar::kAwsEndpointSts);
   if (at.empty()) at = "https://sts." + region() + ".amazonaws.com";
-  const std::string session = variable("AWS_ROLE_SESSION_NAME");
+  const std::string session = trimmed_value(EnvVar::kAwsRoleSession);
   const auto query = query_text({{"Action", "AssumeRoleWithWebIdentity"},
                                  {"Version", "2011-06-15"},
                                  {"RoleArn", role},
@@ -135,12 +134,12 @@ Found of_web_identity(Http& http) {
 }
 
 Found of_container(Http& http) {
-  const std::string relative = variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+  const std::string relative = trimmed_value(EnvVar::kAwsContainerRelative);
   const std::string url =
-      relative.empty() ? variable("AWS_CONTAINER_CREDENTIALS_FULL_URI") : kContainers + relative;
+      relative.empty() ? trimmed_value(EnvVar::kAwsContainerFull) : kContainers + relative;
   if (url.empty()) return std::optional<TemporaryKey>();
-  std::string token = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN");
-  if (const std::string file = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !file.empty())
+  std::string token = trimmed_value(EnvVar::kAwsContainerToken);
+  if (const std::string file = trimmed_value(EnvVar::kAwsContainerTokenFile); !file.empty())
     token = trimmed(read(file));
   HttpCall call{"GET", url, {}};
   if (!token.empty()) call.headers["authorization"] = token;
@@ -153,8 +152,8 @@ Found of_container(Http& http) {
 
 // None: this is no such machine, or one without a role.
 Found of_machine(Http& http) {
-  if (variable("AWS_EC2_METADATA_DISABLED") == "true") return std::optional<TemporaryKey>();
-  std::string at = variable("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+  if (trimmed_value(EnvVar::kAwsMetadataDisabled) == "true") return std::optional<TemporaryKey>();
+  std::string at = trimmed_value(EnvVar::kAwsMetadata);
   while (at.ends_with('/')) at.pop_back();
   if (at.empty()) at = kMetadata;
   HttpCall call{"PUT", at + "/latest/api/token", {{"x-aws-ec2-metadata-token-ttl-seconds", "300"}}};
@@ -253,16 +252,16 @@ std::optional<std::time_t> parse_time(std::string_view text) {
 namespace {
 
 std::string find_region() {
-  for (const char* const name : {"AWS_REGION", "AWS_DEFAULT_REGION"})
-    if (std::string value = variable(name); !value.empty()) return value;
+  for (const EnvVar variable : {EnvVar::kAwsRegion, EnvVar::kAwsDefaultRegion})
+    if (std::string value = trimmed_value(variable); !value.empty()) return value;
   std::string value = of_profile("region");
   return value.empty() ? "us-east-1" : value;
 }
 
 Result<Endpoint> find_endpoint() {
   std::string url, from;
-  for (const char* const name : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"})
-    if (url.empty()) url = variable(name), from = name;
+  for (const EnvVar variable : {EnvVar::kAwsEndpointS3, EnvVar::kAwsEndpoint})
+    if (url.empty()) url = trimmed_value(variable), from = name_of(variable);
   if (url.empty()) url = of_profile("endpoint_url"), from = "the profile's endpoint_url";
   if (url.empty())
     return Endpoint{"https://s3." + region() + ".amazonaws.com",

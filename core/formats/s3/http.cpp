@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/environment.h"
 #include "core/base/text.h"
 
 namespace starling::s3 {
@@ -30,8 +30,8 @@ constexpr const char* kCertificates[] = {
     "/etc/ssl/cert.pem"};
 
 std::string certificates() {
-  for (const char* const name : {"AWS_CA_BUNDLE", "SSL_CERT_FILE"})
-    if (const char* const file = std::getenv(name); file != nullptr && *file != '\0') return file;
+  for (const EnvVar name : {EnvVar::kAwsCaBundle, EnvVar::kSslCertFile})
+    if (const std::string& file = environment().value(name); !file.empty()) return file;
   for (const char* const file : kCertificates)
     if (::access(file, R_OK) == 0) return file;
   return {};

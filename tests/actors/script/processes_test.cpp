@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ TEST_CASE("processes are forks of one that has done the imports, and do without 
   Rig rig(spec_of(script));
   REQUIRE(rig.initialise());
   REQUIRE(children(/*warm=*/true).size() == 1);
-  ::setenv("STARLING_PYTHON", "/nowhere/python", 1);  // no program can be started
+  std::optional<ScopedVariable> no_program(std::in_place, "STARLING_PYTHON", "/nowhere/python");
   const auto lose = [&] {
     REQUIRE(children(/*warm=*/false).size() == 1);
     REQUIRE(::kill(children(/*warm=*/false).front(), SIGKILL) == 0);
@@ -45,7 +46,7 @@ TEST_CASE("processes are forks of one that has done the imports, and do without 
   REQUIRE(::kill(children(/*warm=*/true).front(), SIGKILL) == 0);
   lose();
   CHECK(!rig.pass(1));
-  ::unsetenv("STARLING_PYTHON");
+  no_program.reset();
   REQUIRE(rig.pass(1));
   lose();
   REQUIRE(rig.pass(2));

@@ -353,10 +353,9 @@ TEST_CASE("the data are read beside passes, each batch once, and their digest is
 
 TEST_CASE("an interpreter that is not there is an error that names it") {
   const Script script;
-  ::setenv("STARLING_PYTHON", "/nowhere/python", 1);
+  const ScopedVariable nowhere("STARLING_PYTHON", "/nowhere/python");
   Rig rig(spec_of(script));
   const auto none = rig.initialise();
-  ::unsetenv("STARLING_PYTHON");
   REQUIRE(!none);
   CHECK(none.error().text().find("/nowhere/python: No such file or directory") !=
         std::string::npos);

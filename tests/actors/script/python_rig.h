@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "kernels/device/array.h"
 #include "kernels/device/emulated.h"
 #include "kernels/models/host_maker.h"
+#include "tests/scoped_variable.h"
 
 namespace starling::actors::script {
 
@@ -29,7 +31,6 @@ class Script {
       : folder_((fs::temp_directory_path() / "starling-script-XXXXXX").string()) {
     REQUIRE(::mkdtemp(folder_.data()) != nullptr);
     ::setenv("PYTHONPATH", fs::absolute("tests/stand_in").c_str(), 1);
-    ::unsetenv("STARLING_PYTHON");
     std::ofstream(path()) << orders << "\n";
   }
   ~Script() { fs::remove_all(folder_); }
@@ -46,6 +47,7 @@ class Script {
 
  private:
   std::string folder_;
+  const ScopedVariable python_{"STARLING_PYTHON", std::nullopt};
 };
 
 inline PythonSpec spec_of(const Script& script) {
