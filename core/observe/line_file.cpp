@@ -130,7 +130,10 @@ bool LineFile::closed() const {
 
 std::uint64_t LineFile::finish() {
   Shared& s = *shared_;
-  if (!thread_.joinable()) return s.missing;
+  if (!thread_.joinable()) {
+    const std::lock_guard lock(s.mutex);
+    return s.missing;
+  }
   {
     const std::lock_guard lock(s.mutex);
     if (s.dropped > 0) {
