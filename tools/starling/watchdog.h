@@ -2,13 +2,12 @@
 // What a service manager hears of a coordinator or a worker: how far it is, and that it still answers.
 
 #include <caf/all.hpp>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "core/base/ids.h"
+#include "core/base/mutex.h"
 #include "tools/processes/service_manager.h"
 
 namespace starling::tools {
@@ -29,9 +28,9 @@ class AliveMeanwhile {
   ~AliveMeanwhile();
 
  private:
-  std::mutex mutex_;
-  std::condition_variable over_said_;
-  bool over_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar over_said_;
+  bool over_ STARLING_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 
