@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "actors/pretrained.h"
 #include "core/base/check.h"
 #include "core/base/hash.h"
+#include "core/base/mutex.h"
 #include "core/formats/mapped_file.h"
 #include "core/formats/pretrained.h"
 
@@ -53,7 +53,7 @@ class MappedBase : public kernels::FrozenTensors {
     return room;
   }
   Result<> intact() const override {
-    const std::lock_guard lock(looking_);
+    const MutexLock lock(looking_);
     for (const auto& [path, file] : files_) {
       STARLING_TRY(now, file.mapped->stamp());
       if (now == file.stamp) continue;
@@ -117,7 +117,7 @@ class MappedBase : public kernels::FrozenTensors {
 
   std::map<std::string, File> files_;
   std::vector<Place> places_;
-  mutable std::mutex looking_;
+  mutable Mutex looking_;
 };
 
 }  // namespace

@@ -8,13 +8,13 @@
 
 #include <caf/event_based_actor.hpp>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <variant>
+
+#include "core/base/mutex.h"
 
 namespace starling::actors {
 
@@ -42,10 +42,10 @@ class ThreadInbox {
 
   // Returns the next message; nothing if none comes within `patience`.
   std::optional<Word> take(std::chrono::milliseconds patience) {
-    std::unique_lock lock(words_->mutex);
-    const bool any =
-        words_->came.wait_for(lock, patience, [&] { return !words_->waiting.empty(); });
-    if (!any) return std::nullopt;
+    const auto until = std::chrono::steady_clock::now() + patience;
+    const MutexLock lock(words_->mutex);
+    while (words_->waiting.empty() && words_->came.wait_until(words_->mutex, until)) continue;
+    if (words_->waiting.empty()) return std::nullopt;
     Word word = std::move(words_->waiting.front());
     words_->waiting.pop_front();
     return word;
@@ -54,13 +54,13 @@ class ThreadInbox {
  private:
   struct Words {
     void put(Word word) {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       waiting.push_back(std::move(word));
       came.notify_one();
     }
-    std::mutex mutex;
-    std::condition_variable came;
-    std::deque<Word> waiting;  // guarded by mutex
+    Mutex mutex;
+    CondVar came;
+    std::deque<Word> waiting STARLING_GUARDED_BY(mutex);
   };
   static caf::behavior behavior_of(caf::event_based_actor* self, std::shared_ptr<Words> words) {
     self->set_down_handler([words](const caf::down_msg&) { words->put(WatchedEnded{}); });

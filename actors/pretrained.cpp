@@ -4,13 +4,13 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/mutex.h"
 #include "core/job/models/from_weights.h"
 
 namespace starling::actors {
@@ -234,7 +234,7 @@ class Pretrained : public Model {
   using Opened = std::shared_ptr<const OpenWeights>;
 
   Result<Opened> open() const {
-    const std::lock_guard lock(opening_);
+    const MutexLock lock(opening_);
     if (opened_) return opened_;
     STARLING_TRY(weights, open_weights(spec_, tensors()));
     opened_ = std::make_shared<const OpenWeights>(std::move(weights));
@@ -243,8 +243,8 @@ class Pretrained : public Model {
 
   const ModelSpec spec_;
   const std::unique_ptr<Model> model_;
-  mutable std::mutex opening_;
-  mutable Opened opened_;  // guarded by opening_
+  mutable Mutex opening_;
+  mutable Opened opened_ STARLING_GUARDED_BY(opening_);
 };
 
 }  // namespace

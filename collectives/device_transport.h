@@ -5,18 +5,17 @@
 // all.
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/base/stream.h"
 
@@ -55,19 +54,20 @@ class DeviceTransport {
 class Gate {
  public:
   void open() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     open_ = true;
     changed_.notify_all();
   }
   bool wait_until(std::chrono::steady_clock::time_point deadline) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, deadline, [this] { return open_; });
+    const MutexLock lock(mutex_);
+    while (!open_ && changed_.wait_until(mutex_, deadline)) continue;
+    return open_;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  bool open_ STARLING_GUARDED_BY(mutex_) = false;
 };
 
 // Called on a thread of the transport's, one at a time, the first one perhaps before connect() has

@@ -9,7 +9,7 @@ Usage: tools/setup.sh [--check] [--engines] [--help]
 
 Installs the Debian 12 packages that Starling is built with (needs root, or sudo).
   --engines  what tests/engines runs or asks: Slurm, Prometheus, podman, a base of Debian, lintian, systemd's word on
-             units; shells and man, which the test `pages` asks where they are
+             units; shells and man, which the test `pages` asks where they are; clang, for the test `threads`
   --check   only say what is missing; exit code 1 if something is
 TEXT
 }
@@ -37,7 +37,7 @@ for argument in "$@"; do
   case "$argument" in
     --check) check_only=true ;;
     --engines) packages=(slurm-wlm slurmctld slurmd slurm-client munge systemd prometheus
-      podman buildah runc catatonit netavark aardvark-dns iptables mmdebstrap dpkg-dev lintian man-db zsh fish) ;;
+      podman buildah runc catatonit netavark aardvark-dns iptables mmdebstrap dpkg-dev lintian man-db zsh fish clang) ;;
     -h | --help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument '$argument'; --help lists them" >&2; exit 2 ;;
   esac

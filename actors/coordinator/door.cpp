@@ -42,7 +42,7 @@ std::size_t bytes_of(const Arrival& arrival) {
 bool Door::enter(const Arrival& arrival) {
   const std::size_t bytes = bytes_of(arrival);
   const auto* step = std::get_if<Progress>(&arrival.body);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (step && steps_.count({arrival.from.nonce, step->record.version})) return false;
   // An empty door lets in one message of any size: frames have a limit of their own.
   const bool full = bytes_ != 0 && bytes_ + bytes > kBytesMax;
@@ -61,7 +61,7 @@ bool Door::enter(const Arrival& arrival) {
 void Door::leave(const Arrival& arrival) {
   const std::size_t bytes = bytes_of(arrival);
   const auto* step = std::get_if<Progress>(&arrival.body);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   bytes_ -= bytes;
   if (!step) return;
   step_bytes_ -= bytes;
@@ -69,7 +69,7 @@ void Door::leave(const Arrival& arrival) {
 }
 
 std::uint64_t Door::turned_away() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return turned_away_;
 }
 

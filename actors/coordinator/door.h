@@ -5,11 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <set>
 #include <utility>
 
 #include "actors/gateway/gateway.h"
+#include "core/base/mutex.h"
 
 namespace starling::actors {
 
@@ -26,10 +26,12 @@ class Door {
   std::uint64_t turned_away() const;  // for want of room; repeats of waiting steps do not count
 
  private:
-  mutable std::mutex mutex_;  // guards all
-  std::size_t bytes_ = 0, step_bytes_ = 0;
-  std::set<std::pair<Nonce, Version>> steps_;  // steps that wait, by sender
-  std::uint64_t turned_away_ = 0;
+  mutable Mutex mutex_;
+  std::size_t bytes_ STARLING_GUARDED_BY(mutex_) = 0;
+  std::size_t step_bytes_ STARLING_GUARDED_BY(mutex_) = 0;
+  // Steps that wait, by sender.
+  std::set<std::pair<Nonce, Version>> steps_ STARLING_GUARDED_BY(mutex_);
+  std::uint64_t turned_away_ STARLING_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace starling::actors

@@ -1,16 +1,15 @@
 #include "actors/coordinator/identity_desk.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <iterator>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "actors/gateway/refusals.h"
+#include "core/base/mutex.h"
 #include "core/base/thread_name.h"
 
 namespace starling::actors {
@@ -25,23 +24,24 @@ struct IdentityDesk::State {
   const Log log;
   Refusals refusals;  // of the thread that looks at tokens
 
-  std::mutex mutex;         // guards:
-  oidc::Provider provider;  // but Provider::ask()
-  std::condition_variable changed;
-  std::deque<Stranger> waiting;
-  std::vector<Stranger> aside;                   // wait for the provider; kAside at most
-  bool asks = false;                             // the provider is asked
-  std::optional<Result<oidc::KeySet>> answer{};  // what it said
-  std::weak_ptr<Gateway> gateway;
-  std::function<void(const std::string&)>
-      refused;  // empty once the desk is gone, with what it holds
-  bool open = false, over = false;
+  Mutex mutex;
+  oidc::Provider provider STARLING_GUARDED_BY(mutex);
+  CondVar changed;
+  std::deque<Stranger> waiting STARLING_GUARDED_BY(mutex);
+  std::vector<Stranger> aside STARLING_GUARDED_BY(mutex);  // wait for the provider; kAside at most
+  bool asks STARLING_GUARDED_BY(mutex) = false;            // the provider is asked
+  std::optional<Result<oidc::KeySet>> answer STARLING_GUARDED_BY(mutex){};  // what it said
+  std::weak_ptr<Gateway> gateway STARLING_GUARDED_BY(mutex);
+  // Empty once the desk is gone, with what it holds.
+  std::function<void(const std::string&)> refused STARLING_GUARDED_BY(mutex);
+  bool open STARLING_GUARDED_BY(mutex) = false;
+  bool over STARLING_GUARDED_BY(mutex) = false;
 
   // Looks at tokens. A token of an unknown key waits in `aside` while the provider is asked; no other token waits for it.
   void run() {
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     while (true) {
-      changed.wait(lock, [this] { return over || (open && (answer || !waiting.empty())); });
+      while (!over && !(open && (answer || !waiting.empty()))) changed.wait(mutex);
       if (over) return;
       if (answer) {
         if (*answer && !answer->value().why_kept.empty())
@@ -77,12 +77,12 @@ struct IdentityDesk::State {
 
   // Asks the provider, on a thread of its own, whenever a token waits for that.
   void ask() {
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     while (true) {
-      changed.wait(lock, [this] { return over || (asks && !answer); });
+      while (!over && !(asks && !answer)) changed.wait(mutex);
       if (over) return;
       lock.unlock();
-      auto keys = provider.ask();
+      auto keys = ask_provider();
       lock.lock();
       asks = false;
       answer.emplace(std::move(keys));
@@ -90,9 +90,15 @@ struct IdentityDesk::State {
     }
   }
 
+  // Provider::ask() may run beside all others, and may take long.
+  Result<oidc::KeySet> ask_provider() const STARLING_NO_THREAD_SAFETY_ANALYSIS {
+    return provider.ask();
+  }
+
   // Without the mutex: the gateway may end with the last pointer to it here, and waits for its thread, which may be in
   // take().
-  void decide(const Stranger& stranger, const Result<oidc::Holder>& holder) {
+  void decide(const Stranger& stranger, const Result<oidc::Holder>& holder)
+      STARLING_EXCLUDES(mutex) {
     const auto to = there();
     if (!to) return;
     if (!holder) {
@@ -107,7 +113,7 @@ struct IdentityDesk::State {
   }
 
   std::shared_ptr<Gateway> there() {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     return over ? nullptr : gateway.lock();
   }
 
@@ -115,7 +121,7 @@ struct IdentityDesk::State {
     const Refusal refusal{
         stranger.public_key, {}, stranger.host, why.text(), why.code() == Code::kUnavailable};
     const auto line = refusals.line(refusal, Refusals::Clock::now());
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (line && refused) refused(*line);
   }
 };
@@ -134,21 +140,21 @@ IdentityDesk::IdentityDesk(oidc::Provider provider, Log log,
 }
 
 IdentityDesk::~IdentityDesk() {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->over = true;
   state_->refused = nullptr;
   state_->changed.notify_all();
 }
 
 void IdentityDesk::open(const std::shared_ptr<Gateway>& gateway) {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->gateway = gateway;
   state_->open = true;
   state_->changed.notify_all();
 }
 
 void IdentityDesk::take(Stranger stranger) {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (state_->waiting.size() < kWaiting) {
     state_->waiting.push_back(std::move(stranger));
     state_->changed.notify_all();

@@ -33,11 +33,11 @@ struct Journal::Shared {
 
   RaftLog log;  // of the thread
   const Saved saved;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::optional<elastic::coordinator_command::Persist> order;  // guarded by mutex, as the rest
-  bool stopped = false;
-  bool over = false;  // the thread has ended
+  Mutex mutex;
+  CondVar changed;
+  std::optional<elastic::coordinator_command::Persist> order STARLING_GUARDED_BY(mutex);
+  bool stopped STARLING_GUARDED_BY(mutex) = false;
+  bool over STARLING_GUARDED_BY(mutex) = false;  // the thread has ended
 };
 
 Journal::Journal(RaftLog log, Saved saved)
@@ -48,10 +48,12 @@ Journal::Journal(RaftLog log, Saved saved)
       }) {}
 
 Journal::~Journal() {
-  std::unique_lock lock(shared_->mutex);
+  MutexLock lock(shared_->mutex);
   shared_->stopped = true;
   shared_->changed.notify_all();
-  const bool over = shared_->changed.wait_for(lock, kPatience, [&] { return shared_->over; });
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!shared_->over && shared_->changed.wait_until(shared_->mutex, until)) continue;
+  const bool over = shared_->over;
   lock.unlock();
   if (over)
     thread_.join();
@@ -60,19 +62,20 @@ Journal::~Journal() {
 }
 
 void Journal::save(elastic::coordinator_command::Persist order) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   STARLING_CHECK(!shared_->order);
   shared_->order = std::move(order);
   shared_->changed.notify_all();
 }
 
 void Journal::work(const std::shared_ptr<Shared>& shared) {
-  std::unique_lock lock(shared->mutex);
+  MutexLock lock(shared->mutex);
   for (;;) {
-    const bool asked = shared->changed.wait_for(lock, kLogChecks,
-                                                [&] { return shared->stopped || shared->order; });
+    const auto until = std::chrono::steady_clock::now() + kLogChecks;
+    while (!shared->stopped && !shared->order)
+      if (!shared->changed.wait_until(shared->mutex, until)) break;
     if (shared->stopped) break;
-    if (!asked) {  // save() would notice it too, but there may be nothing to save for long
+    if (!shared->order) {  // save() would notice it too, but there may be nothing to save for long
       lock.unlock();
       auto there = shared->log.check();
       lock.lock();

@@ -2,10 +2,8 @@
 // A Journal writes a coordinator's log on a thread of its own: one
 // sync of a disk may take seconds, and workers are answered meanwhile.
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 

@@ -73,7 +73,7 @@ void Gateway::Impl::dial_next(std::size_t place) {
 Result<> Gateway::Impl::dial(std::size_t place, const std::string& address) {
   STARLING_TRY(wanted, address_to_dial(address));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (addresses_[place] == wanted) return ok();
     addresses_[place] = wanted;
     moved_[place] = wanted;
@@ -92,7 +92,7 @@ void Gateway::Impl::follow(const Seats& seats) {
 }
 
 bool Gateway::Impl::has_address(std::size_t place) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !addresses_[place].empty();
 }
 
@@ -100,7 +100,7 @@ bool Gateway::Impl::has_address(std::size_t place) const {
 void Gateway::Impl::move_link(std::size_t place, const std::string& address) {
   auto opened = open_link(options.servers[place], address);
   if (!opened) {  // no file is left, say: the next turn tries again
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     moved_.emplace(place, address);  // unless there is a newer one
     return;
   }
@@ -119,7 +119,7 @@ bool Gateway::Impl::dials() const {
     if (state == LinkState::kRefused) return true;
     if (by_name && state != LinkState::kUp && !links_[place]->at.empty()) return true;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !moved_.empty();
 }
 

@@ -84,12 +84,12 @@ void Gateway::Impl::take(std::size_t place, const Enrolled& answer) {
 }
 
 void Gateway::Impl::set_refusal(std::size_t place, const std::string& why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   refusals_[place] = why;
 }
 
 std::string Gateway::Impl::refusal(std::size_t place) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return refusals_[place];
 }
 

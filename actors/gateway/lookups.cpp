@@ -1,13 +1,12 @@
 #include "actors/gateway/lookups.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
+#include "core/base/mutex.h"
 #include "core/base/thread_name.h"
 
 namespace starling::actors {
@@ -37,12 +36,12 @@ struct Lookups::Shared {
     Address address;  // no host: a number, which is not looked up
     std::vector<std::string> found;
   };
-  mutable std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<Server> servers;  // this and all below: guarded by mutex
-  bool asks = false;            // the thread has begun
-  bool asked = true;
-  bool over = false;
+  mutable Mutex mutex;
+  CondVar changed;
+  std::vector<Server> servers STARLING_GUARDED_BY(mutex);
+  bool asks STARLING_GUARDED_BY(mutex) = false;  // the thread has begun
+  bool asked STARLING_GUARDED_BY(mutex) = true;
+  bool over STARLING_GUARDED_BY(mutex) = false;
 };
 
 Lookups::Lookups(const std::vector<std::string>& servers) : shared_(std::make_shared<Shared>()) {
@@ -51,13 +50,13 @@ Lookups::Lookups(const std::vector<std::string>& servers) : shared_(std::make_sh
 }
 
 Lookups::~Lookups() {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->over = true;
   shared_->changed.notify_all();
 }
 
 void Lookups::set(std::size_t server, const std::string& address) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->servers.at(server) = {name_in(address), {}};
   if (shared_->servers[server].address.host.empty()) return;
   shared_->asked = true;
@@ -71,26 +70,26 @@ void Lookups::set(std::size_t server, const std::string& address) {
 }
 
 bool Lookups::any() const {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   return std::any_of(shared_->servers.begin(), shared_->servers.end(),
                      [](const Shared::Server& server) { return !server.address.host.empty(); });
 }
 
 void Lookups::ask() {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->asked = true;
   shared_->changed.notify_all();
 }
 
 std::vector<std::string> Lookups::found(std::size_t server) const {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   return shared_->servers.at(server).found;
 }
 
 void Lookups::run(const std::shared_ptr<Shared>& shared) {
-  std::unique_lock lock(shared->mutex);
+  MutexLock lock(shared->mutex);
   while (!shared->over) {
-    shared->changed.wait(lock, [&] { return shared->asked || shared->over; });
+    while (!shared->asked && !shared->over) shared->changed.wait(shared->mutex);
     shared->asked = false;
     for (std::size_t i = 0; i < shared->servers.size() && !shared->over; ++i) {
       const Address address = shared->servers[i].address;
@@ -103,7 +102,8 @@ void Lookups::run(const std::shared_ptr<Shared>& shared) {
       Shared::Server& server = shared->servers[i];
       if (!found.empty() && server.address == address) server.found = std::move(found);
     }
-    shared->changed.wait_for(lock, kApart, [&] { return shared->over; });
+    const auto until = std::chrono::steady_clock::now() + kApart;
+    while (!shared->over && shared->changed.wait_until(shared->mutex, until)) continue;
   }
 }
 

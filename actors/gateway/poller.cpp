@@ -201,7 +201,7 @@ Result<std::unique_ptr<Link>> Gateway::Impl::open_link(const GatewayOptions::Ser
 }
 
 void Gateway::Impl::stop() {
-  const std::lock_guard lock(stop_mutex_);
+  const MutexLock lock(stop_mutex_);
   STARLING_CHECK(thread_.get_id() != std::this_thread::get_id());  // would wait for itself
   stopping_ = true;
   wakeup_.signal();
@@ -287,7 +287,7 @@ void Gateway::Impl::watch(std::size_t place) {
 
 void Gateway::Impl::enqueue(Outgoing message) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (message.server && addresses_[*message.server].empty()) return drop(Drop::kNoRoute);
     if (stopping_ || outgoing_.size() >= kOutgoingMessages) return drop(Drop::kQueueFull);
     outgoing_.push_back(std::move(message));
@@ -300,7 +300,7 @@ void Gateway::Impl::take_outgoing() {
   std::deque<Outgoing> messages;
   std::map<std::size_t, std::string> moved;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     messages.swap(outgoing_);
     moved.swap(moved_);
   }

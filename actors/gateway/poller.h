@@ -6,7 +6,6 @@
 #include <atomic>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <set>
 #include <thread>
 
@@ -18,6 +17,7 @@
 #include "actors/gateway/strangers.h"
 #include "actors/gateway/zap.h"
 #include "collectives/tcp/newcomers.h"
+#include "core/base/mutex.h"
 
 namespace starling::actors {
 
@@ -135,13 +135,14 @@ class Gateway::Impl {
   const ArrivalHandler handler_;
   const Wakeup wakeup_;
   std::atomic<bool> stopping_{false};
-  mutable std::mutex mutex_;
-  std::deque<Outgoing> outgoing_;             // guarded by mutex_
-  std::vector<std::string> addresses_;        // of the servers; guarded by mutex_
-  std::map<std::size_t, std::string> moved_;  // servers to be dialled anew; guarded by mutex_
-  std::set<std::string> looked_at_;           // strangers' connections; guarded by mutex_
-  std::vector<std::string> refusals_;         // of our token, by server; guarded by mutex_
-  std::mutex stop_mutex_;                     // held while the thread is joined
+  mutable Mutex mutex_;
+  std::deque<Outgoing> outgoing_ STARLING_GUARDED_BY(mutex_);
+  std::vector<std::string> addresses_ STARLING_GUARDED_BY(mutex_);  // of the servers
+  // Servers to be dialled anew.
+  std::map<std::size_t, std::string> moved_ STARLING_GUARDED_BY(mutex_);
+  std::set<std::string> looked_at_ STARLING_GUARDED_BY(mutex_);    // strangers' connections
+  std::vector<std::string> refusals_ STARLING_GUARDED_BY(mutex_);  // of our token, by server
+  Mutex stop_mutex_;  // held while the thread is joined
 
   // These belong to the poller's thread while it runs.
   // The order matters: a context ends after its sockets.

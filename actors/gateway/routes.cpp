@@ -9,7 +9,7 @@ constexpr std::size_t kIncarnationsPerKey = 16;
 
 bool Routes::learn(const Incarnation& who, const std::string& routing_id, const std::string& name,
                    const std::string& public_key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = by_nonce_.find(who.nonce);
   if (known != by_nonce_.end()) {
     if (known->second.route.name != name || known->second.route.public_key != public_key)
@@ -35,8 +35,8 @@ bool Routes::learn(const Incarnation& who, const std::string& routing_id, const 
 }
 
 void Routes::forget_all_but(const AllowList& allowed) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(by_nonce_, [&](const auto& known) {
+  const MutexLock lock(mutex_);
+  std::erase_if(by_nonce_, [&](const auto& known) STARLING_REQUIRES(mutex_) {
     const auto found = allowed.find(known.second.route.public_key);
     if (found != allowed.end() && found->second == known.second.route.name) return false;
     --incarnations_of_[known.second.route.name];
@@ -45,14 +45,14 @@ void Routes::forget_all_but(const AllowList& allowed) {
 }
 
 std::optional<Route> Routes::find(const Incarnation& who) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = by_nonce_.find(who.nonce);
   if (known == by_nonce_.end()) return std::nullopt;
   return known->second.route;
 }
 
 std::vector<Route> Routes::all() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<Route> routes;
   routes.reserve(by_nonce_.size());
   for (const auto& [nonce, known] : by_nonce_) routes.push_back(known.route);
@@ -60,7 +60,7 @@ std::vector<Route> Routes::all() const {
 }
 
 std::size_t Routes::size() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return by_nonce_.size();
 }
 

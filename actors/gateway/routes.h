@@ -4,13 +4,13 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/ids.h"
 #include "core/base/keys.h"
+#include "core/base/mutex.h"
 
 namespace starling::actors {
 
@@ -40,10 +40,10 @@ class Routes {
     Route route;
     std::uint64_t heard = 0;  // rises with every message
   };
-  mutable std::mutex mutex_;
-  std::map<Nonce, Known> by_nonce_;                     // guarded by mutex_
-  std::map<std::string, std::size_t> incarnations_of_;  // guarded by mutex_
-  std::uint64_t clock_ = 0;                             // guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<Nonce, Known> by_nonce_ STARLING_GUARDED_BY(mutex_);
+  std::map<std::string, std::size_t> incarnations_of_ STARLING_GUARDED_BY(mutex_);
+  std::uint64_t clock_ STARLING_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace starling::actors

@@ -117,7 +117,7 @@ void Gateway::Impl::hear_stranger(const std::string& routing_id, const Sender& s
     return drop(said ? Drop::kWrongJob : Drop::kStranger);
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // One token of a connection at a time: its owner asks again when it has no answer. A worker and its guard have
     // one key, and each its connection.
     if (!looked_at_.insert(routing_id).second) return;
@@ -131,7 +131,7 @@ void Gateway::Impl::hear_stranger(const std::string& routing_id, const Sender& s
 
 void Gateway::Impl::answer(const Stranger& stranger, Enrolled answer) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     looked_at_.erase(stranger.routing_id);
   }
   enqueue({std::nullopt,

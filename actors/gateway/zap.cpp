@@ -41,17 +41,17 @@ ZapHandler::~ZapHandler() {
 }
 
 void ZapHandler::allow(const std::string& public_key, const std::string& name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   allowed_[public_key] = name;
 }
 
 void ZapHandler::forbid(const std::string& public_key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   allowed_.erase(public_key);
 }
 
 void ZapHandler::replace(AllowList allowed) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [key, name] : allowed_) {
     if (former_.size() >= kFormerMax) break;
     former_[key] = name;
@@ -60,7 +60,7 @@ void ZapHandler::replace(AllowList allowed) {
 }
 
 bool ZapHandler::admits(const Sender& sender) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = allowed_.find(sender.public_key);
   if (found != allowed_.end() && found->second == sender.name) return true;
   const auto enrolled = enrolled_.find(sender.public_key);
@@ -70,7 +70,7 @@ bool ZapHandler::admits(const Sender& sender) const {
 
 Result<std::string> ZapHandler::enrol(const std::string& public_key) {
   const auto now = std::chrono::steady_clock::now();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto listed = allowed_.find(public_key); listed != allowed_.end())
     return listed->second;
   if (const auto known = enrolled_.find(public_key); known != enrolled_.end())
@@ -98,7 +98,7 @@ Result<std::string> ZapHandler::enrol(const std::string& public_key) {
 }
 
 std::string ZapHandler::name_now(const std::string& public_key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto listed = allowed_.find(public_key); listed != allowed_.end())
     return listed->second;
   const auto enrolled = enrolled_.find(public_key);
@@ -108,7 +108,7 @@ std::string ZapHandler::name_now(const std::string& public_key) {
 }
 
 AllowList ZapHandler::all() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   AllowList all = allowed_;
   for (const auto& [key, enrolled] : enrolled_) all.emplace(key, enrolled.name);
   return all;
@@ -116,12 +116,12 @@ AllowList ZapHandler::all() const {
 
 bool ZapHandler::takes(const std::string& public_key) const {
   if (!takes_strangers_ || public_key.empty()) return false;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !former_.contains(public_key);
 }
 
 void ZapHandler::tell(std::function<void(const std::string&)> refused) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   tell_ = std::move(refused);
 }
 
@@ -129,7 +129,7 @@ void ZapHandler::say_refused(const std::string& public_key, const std::string& a
   std::function<void(const std::string&)> tell;
   Refusal refusal{public_key, "", address};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     tell = tell_;
     const auto former = former_.find(public_key);
     if (former != former_.end()) refusal.name = former->second;
@@ -180,7 +180,7 @@ void ZapHandler::answer() {
 }
 
 std::string ZapHandler::name_of(const std::string& public_key) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = allowed_.find(public_key);
   if (found != allowed_.end()) return found->second;
   return sabotage::accepts_strangers() ? "worker-9999" : "";  // what a worker may say

@@ -14,13 +14,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "actors/gateway/refusals.h"
 #include "actors/gateway/socket.h"
 #include "core/base/keys.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 
 namespace starling::actors {
@@ -81,17 +81,17 @@ class ZapHandler {
   const Wakeup stop_;
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t>& refused_;
-  mutable std::mutex mutex_;
-  AllowList allowed_;  // guarded by mutex_
-  AllowList former_;   // guarded by mutex_; were allowed once
+  mutable Mutex mutex_;
+  AllowList allowed_ STARLING_GUARDED_BY(mutex_);
+  AllowList former_ STARLING_GUARDED_BY(mutex_);  // were allowed once
   struct Enrolled {
     std::string name;
     std::chrono::steady_clock::time_point heard;
   };
-  std::map<std::string, Enrolled> enrolled_;  // by public key; guarded by mutex_
+  std::map<std::string, Enrolled> enrolled_ STARLING_GUARDED_BY(mutex_);  // by public key
   std::atomic<bool> takes_strangers_{false};
-  std::function<void(const std::string&)> tell_;  // guarded by mutex_
-  Refusals refusals_;                             // of thread_
+  std::function<void(const std::string&)> tell_ STARLING_GUARDED_BY(mutex_);
+  Refusals refusals_;  // of thread_
   std::thread thread_;
 };
 

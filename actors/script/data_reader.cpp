@@ -15,30 +15,30 @@ using Clock = std::chrono::steady_clock;
 
 void DataReader::begin_with(std::uint32_t sequences) {
   const std::uint64_t size = std::max(1u, sequences);
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   sequences_ = sequences;
   reading_.emplace((samples_ + size - 1) / size);
 }
 
 std::shared_ptr<Reading::Process> DataReader::begin() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return reading_ ? reading_->begin() : nullptr;
 }
 
 DataRead DataReader::read() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return reading_ && wrong_.empty() ? reading_->told() : DataRead();
 }
 
 std::string DataReader::wrong() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return wrong_;
 }
 
 void DataReader::read_on(Processes& processes, Process& process, Clock::duration pass) {
   if (!process.reading) return;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     reading_->passed(*process.reading, pass);
   }
   while (process.child && read_one(processes, process, /*paced=*/true)) continue;
@@ -46,7 +46,7 @@ void DataReader::read_on(Processes& processes, Process& process, Clock::duration
 
 void DataReader::read_rest(Processes& processes, const std::function<bool()>& go_on) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!reading_) return;
   }
   std::vector<Process> waiting = processes.take_waiting();
@@ -72,7 +72,7 @@ bool DataReader::read_one(Processes& processes, Process& process, bool paced) {
   ByteWriter request;
   std::optional<std::uint64_t> batch;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (wrong_.empty()) batch = reading_->next(*process.reading, paced, Clock::now());
     if (!batch) return false;
     request.put(Ask::kRead);
@@ -83,7 +83,7 @@ bool DataReader::read_one(Processes& processes, Process& process, bool paced) {
   const auto reply = processes.ask(process, std::move(request).take());
   // Empty: the data say what they are, or 256 samples are all. One byte: the Dataset has raised.
   const auto took = Clock::now() - begun;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (process.reading != reading) return false;  // another process has answered
   if (reply && reply.value().empty()) {
     reading_->cannot_be_compared();

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "actors/script/processes.h"
 #include "actors/script/reading.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/job/job.h"
 
@@ -39,14 +39,14 @@ class DataReader {
 
  private:
   bool read_one(Processes& processes, Process& process, bool paced);
-  std::string read_otherwise(std::uint64_t batch) const;
+  std::string read_otherwise(std::uint64_t batch) const STARLING_REQUIRES(mutex_);
 
   const std::string script_;
   const std::uint64_t samples_;
-  std::uint32_t sequences_ = 0;
-  mutable std::mutex mutex_;
-  std::optional<Reading> reading_;  // once begin_with() was called
-  std::string wrong_;
+  mutable Mutex mutex_;
+  std::uint32_t sequences_ STARLING_GUARDED_BY(mutex_) = 0;
+  std::optional<Reading> reading_ STARLING_GUARDED_BY(mutex_);  // once begin_with() was called
+  std::string wrong_ STARLING_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling::actors::script

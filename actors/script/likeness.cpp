@@ -13,12 +13,12 @@ Result<> Likeness::check(PythonChild& child, std::chrono::milliseconds patience)
 }
 
 Identity Likeness::identity() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return identity_;
 }
 
 std::string Likeness::versions() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return versions_;
 }
 
@@ -56,7 +56,7 @@ Result<> Likeness::greet(PythonChild& child, std::chrono::milliseconds patience)
   }
   if (samples != spec_.samples)
     return differs("the number of samples", std::to_string(samples), std::to_string(spec_.samples));
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (versions_.empty()) {
     versions_ = versions;
     identity_.data = data;
@@ -80,7 +80,7 @@ Result<> Likeness::prove(PythonChild& child, std::chrono::milliseconds patience)
   const auto text = reader.get<Digest>();
   if (!reader.good())
     return Error(Code::kUnavailable, "the script's process said what is no proof");
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!proof_) {
     proof_ = gradient;
     identity_.text = text;

@@ -1,7 +1,6 @@
 #pragma once
 // A Likeness is what the first process of a script was like; every other one must be like it.
 
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "actors/script/child.h"
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/data/batch.h"
 #include "core/job/job.h"
@@ -53,10 +53,10 @@ class Likeness {
   const std::vector<TensorSpec> tensors_;
   Batch first_;
   std::uint32_t local_steps_ = 0;
-  mutable std::mutex mutex_;
-  std::string versions_;
-  Identity identity_;
-  std::optional<Digest> proof_;  // of the first gradient
+  mutable Mutex mutex_;
+  std::string versions_ STARLING_GUARDED_BY(mutex_);
+  Identity identity_ STARLING_GUARDED_BY(mutex_);
+  std::optional<Digest> proof_ STARLING_GUARDED_BY(mutex_);  // of the first gradient
 };
 
 }  // namespace starling::actors::script

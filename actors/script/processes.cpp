@@ -30,7 +30,7 @@ Processes::Processes(const PythonSpec& spec, std::string isa,
 
 Result<Process> Processes::take_or_start() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!waiting_.empty()) {
       Process process = std::move(waiting_.back());
       waiting_.pop_back();
@@ -44,7 +44,7 @@ Result<Process> Processes::take_or_start() {
 // the priority of the thread that starts it. A pass may run behind other
 // threads, and the process that takes the place of a lost one in it must not.
 boost::asio::thread_pool& Processes::starter() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!starter_) starter_ = std::make_unique<boost::asio::thread_pool>(1);
   return *starter_;
 }
@@ -90,7 +90,7 @@ Result<Process> Processes::start() {
 Result<> Processes::prepare(std::uint32_t processes) {
   std::size_t there = 0;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     there = waiting_.size();
   }
   std::vector<std::future<Result<Process>>> starting;
@@ -111,12 +111,12 @@ void Processes::give_back(Process process) {
   const std::uint8_t forget = static_cast<std::uint8_t>(Ask::kForget);
   if (!script::ask(*process.child, {&forget, 1}, {}, Patience::kMin)) return;
   process.mapped = {};
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   waiting_.push_back(std::move(process));
 }
 
 std::vector<Process> Processes::take_waiting() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(waiting_, {});
 }
 

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "actors/script/patience.h"
 #include "actors/script/reading.h"
 #include "core/base/bytes.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
@@ -93,13 +93,13 @@ class Processes {
   ChildLost told_;
   Patience patience_, patience_held_out_;
   Likeness likeness_;
-  std::mutex mutex_;
-  std::vector<Process> waiting_;
+  Mutex mutex_;
+  std::vector<Process> waiting_ STARLING_GUARDED_BY(mutex_);
   std::atomic<bool> no_warm_ = false;  // each process is started by itself
   // Processes are forks of it. Null: not started yet, or lost. It belongs to the starter's thread,
   // which is the last member: it ends first.
   std::unique_ptr<PythonChild> warm_;
-  std::unique_ptr<boost::asio::thread_pool> starter_;
+  std::unique_ptr<boost::asio::thread_pool> starter_ STARLING_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling::actors::script

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "actors/script/requests.h"
 #include "actors/script/window.h"
 #include "core/base/check.h"
+#include "core/base/mutex.h"
 #include "kernels/cpu/table.h"
 #include "kernels/models/own.h"
 
@@ -58,8 +58,8 @@ struct PythonModel::Resources {
   Processes processes;
   std::atomic<std::uint64_t> copied = 0;
   std::atomic<bool> on_device = false;
-  std::mutex mutex;
-  Times times;
+  Mutex mutex;
+  Times times STARLING_GUARDED_BY(mutex);
 };
 
 Result<> PythonModel::Resources::initialise(std::uint64_t seed, const Layout& layout,
@@ -132,7 +132,7 @@ Result<kernels::MicroBatchResult> PythonModel::Resources::compute(
   result.finite = std::isfinite(result.loss);
   if (batch.held_out) return result;  // no gradient was computed
   {
-    const std::scoped_lock lock(mutex);
+    const MutexLock lock(mutex);
     ++times.passes;
     times.all += all;
     times.script += std::min<std::chrono::nanoseconds>(script, all);
@@ -233,7 +233,7 @@ const DataReader& PythonModel::data() const {
 }
 
 PythonModel::Times PythonModel::times() const {
-  const std::scoped_lock lock(resources_->mutex);
+  const MutexLock lock(resources_->mutex);
   return resources_->times;
 }
 

@@ -24,7 +24,7 @@ void Arrivals::note(SegmentId segment, Version version) {
   versions_[segment] = version;
   if (--coming.lacking != 0) return;
   // Stores under the lock, so that a pass that has just looked does not miss it.
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   there_[part].store(version, std::memory_order_release);
   changed_.notify_all();
 }
@@ -33,14 +33,14 @@ std::optional<std::chrono::nanoseconds> Arrivals::wait(PartId part, Version vers
   const auto there = [&] { return there_[part].load(std::memory_order_acquire) == version; };
   if (there()) return std::chrono::nanoseconds(0);
   const auto begun = std::chrono::steady_clock::now();
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return cancelled_ || there(); });
+  const MutexLock lock(mutex_);
+  while (!cancelled_ && !there()) changed_.wait(mutex_);
   if (!there()) return std::nullopt;
   return std::chrono::steady_clock::now() - begun;
 }
 
 void Arrivals::cancel() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   cancelled_ = true;
   changed_.notify_all();
 }

@@ -4,13 +4,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/base/mutex.h"
 #include "core/job/layout.h"
 
 namespace starling::actors {
@@ -43,8 +42,8 @@ class Arrivals {
   };
   std::vector<Coming> coming_;                     // by part
   std::vector<std::atomic<std::uint64_t>> there_;  // by part: the version that all of it has
-  std::mutex mutex_;                               // for waiting alone
-  std::condition_variable changed_;
+  Mutex mutex_;                                    // for waiting alone
+  CondVar changed_;
   std::atomic<bool> cancelled_ = false;  // written under mutex_
 };
 

@@ -3,13 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <variant>
 
 #include "actors/gateway/seats.h"
+#include "core/base/mutex.h"
 
 namespace starling::actors {
 namespace {
@@ -32,7 +31,7 @@ class Answer {
     return [this](const Arrival& arrival) {
       Asked asked;
       if (const auto* seats = std::get_if<Seats>(&arrival.body)) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         take_seats(*seats, coordinators_);
       }
       if (const auto* welcome = std::get_if<Welcome>(&arrival.body)) {
@@ -42,23 +41,24 @@ class Answer {
         asked.end = *ended;
       }
       if (asked.job_text.empty() && !asked.ended) return;
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!asked_) asked_ = std::move(asked);
       changed_.notify_all();
     };
   }
   std::optional<Asked> wait(milliseconds time) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, time, [this] { return asked_.has_value(); });
+    const auto until = Clock::now() + time;
+    const MutexLock lock(mutex_);
+    while (!asked_ && changed_.wait_until(mutex_, until)) continue;
     if (asked_) asked_->coordinators = coordinators_;
     return asked_;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Asked> asked_;  // guarded by mutex_, as the next
-  std::vector<GatewayOptions::Server> coordinators_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<Asked> asked_ STARLING_GUARDED_BY(mutex_);
+  std::vector<GatewayOptions::Server> coordinators_ STARLING_GUARDED_BY(mutex_);
 };
 
 std::string list_of(const std::vector<GatewayOptions::Server>& servers) {

@@ -1,9 +1,7 @@
 #include "actors/worker/data_plane.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "core/base/check.h"
 #include "core/base/exception.h"
 #include "core/base/exit.h"
+#include "core/base/mutex.h"
 #include "core/base/thread_name.h"
 
 namespace starling::actors {
@@ -63,8 +62,10 @@ class DataPlane::Impl : private ExecutorOwner {
   DataPlaneQueue& queue() { return queue_; }
   WorkerMemory& memory() { return memory_; }
   bool wait_for_end() {
-    std::unique_lock lock(mutex_);
-    return ended_changed_.wait_for(lock, kEnds, [this] { return ended_; });
+    const auto until = std::chrono::steady_clock::now() + kEnds;
+    const MutexLock lock(mutex_);
+    while (!ended_ && ended_changed_.wait_until(mutex_, until)) continue;
+    return ended_;
   }
 
   // ---- The thread -----------------------------------------------------------------------------
@@ -77,7 +78,7 @@ class DataPlane::Impl : private ExecutorOwner {
       for (const auto& [epoch, io] : epochs_) io->mesh->read_on();
     }
     close_all();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_ = true;
     ended_changed_.notify_all();
   }
@@ -145,9 +146,9 @@ class DataPlane::Impl : private ExecutorOwner {
   const Log log_;
 
   DataPlaneQueue queue_;
-  std::mutex mutex_;
-  std::condition_variable ended_changed_;
-  bool ended_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar ended_changed_;
+  bool ended_ STARLING_GUARDED_BY(mutex_) = false;
 
   // These belong to the thread:
   StepClock clock_;

@@ -2,17 +2,16 @@
 // DataPlaneQueue holds orders and frames for the data plane's thread. For data_plane.cpp.
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <variant>
 
 #include "actors/worker/data_plane.h"
 #include "actors/worker/epoch_io.h"
+#include "core/base/mutex.h"
 
 namespace starling::actors {
 
@@ -26,7 +25,7 @@ class DataPlaneQueue {
   static constexpr std::size_t kUnreadMax = 8u << 20;
 
   void post(Work work) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_) return;
     unread_ += bytes_of(work);
     queue_.push_back(std::move(work));
@@ -35,8 +34,8 @@ class DataPlaneQueue {
   }
   // Waits for work. Nothing: stop() was called. The caller calls done() after the work.
   std::optional<Work> next() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    const MutexLock lock(mutex_);
+    while (!stopping_ && queue_.empty()) changed_.wait(mutex_);
     if (stopping_) return std::nullopt;
     std::optional<Work> work(std::move(queue_.front()));
     queue_.pop_front();
@@ -50,7 +49,7 @@ class DataPlaneQueue {
     return before >= kUnreadMax / 2 && before - at_hand_ < kUnreadMax / 2;
   }
   void stop() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
     queue_.clear();
     changed_.notify_one();
@@ -65,10 +64,10 @@ class DataPlaneQueue {
     return e && e->frame.payload ? e->frame.payload->size() : 0;
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Work> queue_;  // guarded by mutex_
-  bool stopping_ = false;   // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Work> queue_ STARLING_GUARDED_BY(mutex_);
+  bool stopping_ STARLING_GUARDED_BY(mutex_) = false;
   std::atomic<std::uint32_t> waiting_ = 0;
   std::atomic<std::size_t> unread_ = 0;  // of frames, with the work under way
   std::size_t at_hand_ = 0;              // of the work under way; the data plane's thread's

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -17,6 +16,7 @@
 #include "actors/worker/epoch_transport.h"
 #include "actors/worker/executor.h"
 #include "collectives/tcp/mesh.h"
+#include "core/base/mutex.h"
 #include "core/wire/messages.h"
 #include "elastic/protocol/worker.h"
 
@@ -27,9 +27,9 @@ class RetryClock {
  public:
   void begin(std::chrono::milliseconds after, std::function<void()> call) {
     thread_ = std::jthread([after, call = std::move(call)](const std::stop_token& stop) {
-      std::mutex mutex;
+      Mutex mutex;
       std::condition_variable_any over;
-      std::unique_lock lock(mutex);
+      MutexLock lock(mutex);
       over.wait_for(lock, stop, after, [] { return false; });
       if (!stop.stop_requested()) call();
     });

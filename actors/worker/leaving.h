@@ -6,11 +6,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "actors/worker/epoch_transport.h"
 #include "collectives/transport_teardown.h"
+#include "core/base/mutex.h"
 #include "core/wire/messages.h"
 
 namespace starling::actors {
@@ -21,17 +21,17 @@ class TransportReports {
  public:
   explicit TransportReports(std::function<void(TransportReport)> hear) : hear_(std::move(hear)) {}
   void say(TransportReport said) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (hear_) hear_(std::move(said));
   }
   void close() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     hear_ = nullptr;
   }
 
  private:
-  std::mutex mutex_;
-  std::function<void(TransportReport)> hear_;
+  Mutex mutex_;
+  std::function<void(TransportReport)> hear_ STARLING_GUARDED_BY(mutex_);
 };
 
 // Threads: the data plane's.

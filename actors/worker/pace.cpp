@@ -26,12 +26,12 @@ void Pace::wait(Clock::time_point begun, std::chrono::nanoseconds needed, Versio
                 MicroBatch m, double done) {
   const auto end = begun + micro_batch_time(job_, slowness_, step, m, needed, done);
   if (end <= Clock::now()) return;
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, end, [this] { return cancelled_; });
+  const MutexLock lock(mutex_);
+  while (!cancelled_ && changed_.wait_until(mutex_, end)) continue;
 }
 
 void Pace::cancel() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   cancelled_ = true;
   changed_.notify_all();
 }

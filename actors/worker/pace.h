@@ -3,9 +3,8 @@
 // model, or on a worker that is to be slow. The thread sleeps for this time; it does not spin.
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 
+#include "core/base/mutex.h"
 #include "core/job/job.h"
 
 namespace starling::actors {
@@ -36,9 +35,9 @@ class Pace {
  private:
   const Job job_;
   const double slowness_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool cancelled_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  bool cancelled_ STARLING_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace starling::actors

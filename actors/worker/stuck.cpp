@@ -1,6 +1,5 @@
 #include "actors/worker/stuck.h"
 
-#include <condition_variable>
 #include <cstdint>
 #include <thread>
 #include <utility>
@@ -21,7 +20,7 @@ struct DeviceProbe::Work {
     // Uses a kernel, not a copy: that would be another part of the device.
     queue->sum({.sums = words.data(), .a = words.data(), .b = words.data(), .elements = kWords});
     queue->wait();
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     busy = false;
     changed.notify_all();
   }
@@ -31,31 +30,33 @@ struct DeviceProbe::Work {
   const std::unique_ptr<kernels::Queue> queue;
   kernels::Array<std::int32_t> words;
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool busy = false;  // the work that was begun last is not done
+  Mutex mutex;
+  CondVar changed;
+  bool busy STARLING_GUARDED_BY(mutex) = false;  // the work that was begun last is not done
 };
 
 DeviceProbe::DeviceProbe(std::shared_ptr<kernels::Device> device)
     : work_(std::make_shared<Work>(std::move(device))) {}
 
 bool DeviceProbe::answers(milliseconds time) {
-  std::unique_lock lock(work_->mutex);
+  const auto until = std::chrono::steady_clock::now() + time;
+  const MutexLock lock(work_->mutex);
   if (!std::exchange(work_->busy, true))
     std::thread([work = work_] {
       name_thread("device-probe");
       work->run();
     }).detach();
-  return work_->changed.wait_for(lock, time, [this] { return !work_->busy; });
+  while (work_->busy && work_->changed.wait_until(work_->mutex, until)) continue;
+  return !work_->busy;
 }
 
 void Stuck::watch(std::shared_ptr<kernels::Device> device) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   probe_ = std::make_unique<DeviceProbe>(std::move(device));
 }
 
 bool Stuck::answers() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !probe_ || probe_->answers(times_.answer);
 }
 

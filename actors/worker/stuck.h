@@ -12,10 +12,10 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "core/base/ids.h"
+#include "core/base/mutex.h"
 #include "kernels/device/device.h"
 
 namespace starling::actors {
@@ -57,8 +57,8 @@ class Stuck {
   const std::function<void(const std::string& why)> lost_;
   const std::function<void(const std::string& line)> told_;
   const StuckTimes times_;
-  std::mutex mutex_;  // held while the device is asked
-  std::unique_ptr<DeviceProbe> probe_;
+  Mutex mutex_;  // held while the device is asked
+  std::unique_ptr<DeviceProbe> probe_ STARLING_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling::actors

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <caf/actor.hpp>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "actors/worker/step_clock.h"
 #include "actors/worker/transport_support.h"
 #include "actors/worker/worker_counters.h"
+#include "core/base/mutex.h"
 #include "core/observe/log.h"
 #include "core/observe/progress.h"
 
@@ -23,25 +23,25 @@ namespace starling::actors {
 class LatestStep {
  public:
   void put(const ProgressStep& step) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!step_ || step_->version < step.version) step_ = step;
   }
   std::optional<ProgressStep> take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!step_ || step_->version == taken_) return std::nullopt;
     taken_ = step_->version;
     return step_;
   }
   // Whether the worker has told of a step.
   bool any() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return step_.has_value();
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::optional<ProgressStep> step_;  // guarded by mutex_
-  Version taken_ = kNoVersion;        // guarded by mutex_
+  mutable Mutex mutex_;
+  std::optional<ProgressStep> step_ STARLING_GUARDED_BY(mutex_);
+  Version taken_ STARLING_GUARDED_BY(mutex_) = kNoVersion;
 };
 
 struct WorkerOptions {

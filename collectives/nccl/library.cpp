@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <list>
-#include <mutex>
 #include <type_traits>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "collectives/nccl/turns.h"
 #include "core/base/environment.h"
 #include "core/base/libraries.h"
+#include "core/base/mutex.h"
 
 namespace starling::collectives {
 namespace {
@@ -99,7 +99,7 @@ class Nccl : public TransportLibrary {
 
   std::unique_ptr<DeviceTransport> connect(TransportOptions options,
                                            TransportEvents events) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     threads_.remove_if([](const nccl::TransportThread& t) { return t.over(); });
     threads_.emplace_back(shared_, std::move(options), std::move(events));
     return threads_.back().transport();
@@ -109,8 +109,8 @@ class Nccl : public TransportLibrary {
   const std::string name_;
   const std::shared_ptr<nccl::Shared> shared_;
   const std::string settings_;
-  std::mutex mutex_;
-  std::list<nccl::TransportThread> threads_;  // joined when it goes
+  Mutex mutex_;
+  std::list<nccl::TransportThread> threads_ STARLING_GUARDED_BY(mutex_);  // joined when it goes
 };
 
 Result<std::shared_ptr<TransportLibrary>> open_at(const fs::path& path, NcclOptions& options) {

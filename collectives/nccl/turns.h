@@ -7,11 +7,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
+
+#include "core/base/mutex.h"
 
 namespace starling::collectives::nccl {
 
@@ -38,11 +38,14 @@ class Turns {
   std::string closed() const;  // why; empty: it is not
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::string closed_;
-  Ticket next_ = 0;
-  std::map<Ticket, bool> ends_;  // of each ticket that is out: whether its communicator is ending
+  bool may_make(Ticket ticket) const STARLING_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::string closed_ STARLING_GUARDED_BY(mutex_);
+  Ticket next_ STARLING_GUARDED_BY(mutex_) = 0;
+  // Of each ticket that is out: whether its communicator is ending.
+  std::map<Ticket, bool> ends_ STARLING_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling::collectives::nccl

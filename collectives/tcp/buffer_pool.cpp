@@ -29,7 +29,7 @@ std::shared_ptr<Bytes> BufferPool::get(std::size_t n) {
   if (n <= kSmallBytes) return std::make_shared<Bytes>(n);
   std::unique_ptr<Bytes> buffer;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Frames of a step have few sizes, so the last one to come back mostly fits.
     for (auto it = free_.rbegin(); it != free_.rend() && !buffer; ++it) {
       if ((*it)->capacity() < n || (*it)->capacity() > 2 * n) continue;
@@ -52,7 +52,7 @@ std::shared_ptr<Bytes> BufferPool::get(std::size_t n) {
 }
 
 void BufferPool::put(std::unique_ptr<Bytes> buffer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (free_bytes_ + buffer->capacity() > bytes_max_) return;
   free_bytes_ += buffer->capacity();
   free_.push_back(std::move(buffer));

@@ -4,10 +4,10 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "core/base/bytes.h"
+#include "core/base/mutex.h"
 
 namespace starling::collectives {
 
@@ -24,9 +24,9 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   void put(std::unique_ptr<Bytes> buffer);
 
   const std::size_t bytes_max_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Bytes>> free_;  // guarded by mutex_
-  std::size_t free_bytes_ = 0;                // guarded by mutex_
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Bytes>> free_ STARLING_GUARDED_BY(mutex_);
+  std::size_t free_bytes_ STARLING_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace starling::collectives

@@ -87,14 +87,14 @@ Listener::~Listener() {
 }
 
 ListenerCounters Listener::counters() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return counters_;
 }
 
 void Listener::add(EpochSecret secret, Adopt adopt) {
   const EpochId epoch = secret.epoch;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const bool added =
         epochs_.try_emplace(epoch, Registered{std::move(secret), std::move(adopt)}).second;
     STARLING_CHECK_MSG(added, "a second mesh of epoch " << to_string(epoch));
@@ -103,7 +103,7 @@ void Listener::add(EpochSecret secret, Adopt adopt) {
 }
 
 void Listener::remove(const EpochId& epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   epochs_.erase(epoch);
 }
 
@@ -154,7 +154,7 @@ void Listener::accept_all(const Fd& socket) {
     const int number = fd.get();
     pending->fd = std::move(fd);
     pending_[number] = std::move(pending);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++counters_.accepted;
   }
 }
@@ -178,13 +178,13 @@ void Listener::pause(bool on) {
     STARLING_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket->get(), &event) == 0);
   }
   if (!on) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++counters_.paused;
 }
 
 void Listener::evict(int fd) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++counters_.evicted;
   }
   forget(fd);
@@ -227,7 +227,7 @@ void Listener::on_prefix(Pending& p) {
     p.phase = Pending::Phase::kHello;
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!stranger) send_whole(p.fd, ours);
   refuse_locked(p, fault);
 }
@@ -242,7 +242,7 @@ void Listener::refuse_locked(Pending& p, const std::string& why) {
 // Answers a hello if its epoch is known by now. May destroy `p`.
 void Listener::try_answer(Pending& p) {
   if (p.phase != Pending::Phase::kWaiting) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = epochs_.find(p.hello.epoch);
   if (found == epochs_.end()) return;
   const EpochSecret& secret = found->second.secret;
@@ -263,7 +263,7 @@ void Listener::finish(Pending& p) {
   std::memcpy(&proof, p.buffer.data(), sizeof proof);
   newcomers_.settled(p.fd.get());
   const auto owned = std::move(pending_.extract(p.fd.get()).mapped());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = epochs_.find(owned->hello.epoch);
   if (found == epochs_.end()) return;  // the epoch has ended meanwhile
   const EpochSecret& secret = found->second.secret;
@@ -288,7 +288,7 @@ void Listener::close_expired() {
     if (p->deadline <= now) expired.push_back(fd);
   if (expired.empty()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     counters_.timed_out += expired.size();
   }
   for (const int fd : expired) forget(fd);

@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -23,6 +22,7 @@
 #include "collectives/tcp/newcomers.h"
 #include "collectives/tcp/socket.h"
 #include "core/base/ids.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 
 namespace starling::collectives {
@@ -79,7 +79,7 @@ class Listener {
   void on_readable(Pending& pending);
   void on_prefix(Pending& pending);
   void try_answer(Pending& pending);
-  void refuse_locked(Pending& pending, const std::string& why);
+  void refuse_locked(Pending& pending, const std::string& why) STARLING_REQUIRES(mutex_);
   void finish(Pending& pending);
   void close_expired();
 
@@ -91,9 +91,9 @@ class Listener {
   std::map<int, std::unique_ptr<Pending>> pending_;
   Newcomers newcomers_;  // the same ones
   std::optional<std::chrono::steady_clock::time_point> paused_until_;
-  mutable std::mutex mutex_;
-  std::map<EpochId, Registered> epochs_;  // guarded by mutex_
-  ListenerCounters counters_;             // guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<EpochId, Registered> epochs_ STARLING_GUARDED_BY(mutex_);
+  ListenerCounters counters_ STARLING_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

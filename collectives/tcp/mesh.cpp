@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "collectives/tcp/listener.h"
 #include "collectives/tcp/outbox.h"
 #include "core/base/check.h"
+#include "core/base/mutex.h"
 #include "core/base/silence.h"
 #include "core/base/thread_name.h"
 
@@ -98,12 +98,12 @@ class Mesh::Impl {
   Clock::time_point looked_ = Clock::now();
   std::uint64_t said_ms_ = 0;
 
-  mutable std::mutex mutex_;
-  std::vector<std::pair<Rank, Stood>> adopted_;    // guarded by mutex_
-  std::optional<std::vector<Rank>> broken_peers_;  // guarded by mutex_; set at the break
+  mutable Mutex mutex_;
+  std::vector<std::pair<Rank, Stood>> adopted_ STARLING_GUARDED_BY(mutex_);
+  std::optional<std::vector<Rank>> broken_peers_ STARLING_GUARDED_BY(mutex_);  // set at the break
 
-  std::mutex stop_mutex_;
-  std::thread thread_;  // guarded by stop_mutex_
+  Mutex stop_mutex_;
+  std::thread thread_ STARLING_GUARDED_BY(stop_mutex_);
 };
 
 Mesh::Impl::Peer::Peer(Rank r, const Impl& mesh)
@@ -140,19 +140,19 @@ void Mesh::Impl::start() {
   STARLING_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) == 0);
   listener_.add(secret_, [this](Rank from, Stood stood) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       adopted_.emplace_back(from, std::move(stood));
     }
     wake(wake_);
   });
-  const std::lock_guard lock(stop_mutex_);
+  const MutexLock lock(stop_mutex_);
   STARLING_CHECK(!thread_.joinable() && !stopping_);
   connect_deadline_ = Clock::now() + options.connect_timeout;
   thread_ = std::thread([this] { run(); });
 }
 
 void Mesh::Impl::stop() {
-  const std::lock_guard lock(stop_mutex_);
+  const MutexLock lock(stop_mutex_);
   if (!thread_.joinable()) return;
   STARLING_CHECK(std::this_thread::get_id() != thread_.get_id());
   listener_.remove(options.epoch);
@@ -194,7 +194,7 @@ FrameHeader Mesh::Impl::complete(const FrameHeader& header, const Payload& paylo
 }
 
 std::vector<Rank> Mesh::Impl::broken() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (broken_peers_) return *broken_peers_;
   std::vector<Rank> ranks;
   for (const auto& peer : peers_)
@@ -259,7 +259,7 @@ void Mesh::Impl::on_event(Peer& peer, std::uint32_t events) {
 void Mesh::Impl::take_adopted() {
   std::vector<std::pair<Rank, Stood>> adopted;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     adopted.swap(adopted_);
   }
   for (auto& [rank, stood] : adopted) {
@@ -342,7 +342,7 @@ void Mesh::Impl::broke(Peer& peer, const std::string& why, LinkFault fault) {
     if (other && (other->rank == peer.rank || other->state == State::kAwaited))
       ranks.push_back(other->rank);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     broken_peers_ = std::move(ranks);
   }
   // on_broken comes before close(), which shows peers an end of file that they report at once.

@@ -24,22 +24,22 @@ constexpr std::size_t kBytesHeld = 64 * 1024;        // beyond, a call more does
 }  // namespace
 
 void Outbox::push(const FrameHeader& whole, const Payload& payload, bool held) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   push_locked(whole, payload, held);
 }
 
 void Outbox::push_if_idle(const FrameHeader& whole) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (empty_locked()) push_locked(whole, {}, false);
 }
 
 void Outbox::flush() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (socket_ && !writing_ && !empty_locked()) flush_locked();
 }
 
 void Outbox::push_last(const FrameHeader& whole) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   push_locked(whole, {}, false);
   last_pushed_ = true;
 }
@@ -54,7 +54,7 @@ void Outbox::push_locked(const FrameHeader& whole, const Payload& payload, bool 
 }
 
 void Outbox::open(Fd socket, const ConnectionKeys& keys) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   STARLING_CHECK(!socket_ && !closed_);
   socket_ = std::move(socket);
   seal_ = keys.seal;
@@ -68,24 +68,24 @@ void Outbox::open(Fd socket, const ConnectionKeys& keys) {
 }
 
 void Outbox::start_reading() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   reading_ = EPOLLIN;
   update_events_locked();
 }
 
 void Outbox::pause_reading() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   reading_ = 0;
   update_events_locked();
 }
 
 void Outbox::on_writable() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (socket_) flush_locked();
 }
 
 void Outbox::close() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = true;
   socket_.reset();
   queue_.clear();
@@ -94,12 +94,12 @@ void Outbox::close() {
 }
 
 bool Outbox::flushed_last() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return last_pushed_ && empty_locked();
 }
 
 std::string Outbox::failure() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
@@ -174,7 +174,7 @@ ssize_t Outbox::write_staged_locked() {
 void Outbox::stage_locked() {
   staged_.resize(kSendStageBytes);
   staged_begin_ = staged_end_ = 0;
-  const auto put_tag = [&] {
+  const auto put_tag = [&]() STARLING_REQUIRES(mutex_) {
     const AeadTag tag = aead_->tag();
     std::memcpy(staged_.data() + staged_end_, tag.data(), tag.size());
     staged_end_ += tag.size();

@@ -8,13 +8,13 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "collectives/frame_sender.h"
 #include "collectives/tcp/handshake.h"
 #include "collectives/tcp/socket.h"
+#include "core/base/mutex.h"
 
 namespace starling::collectives {
 
@@ -66,37 +66,42 @@ class Outbox {
     AeadTag header_tag{}, payload_tag{};
     std::size_t size() const { return sizeof header + payload.size(); }
   };
-  void push_locked(const FrameHeader& whole, const Payload& payload, bool held);
-  void flush_locked();
-  bool empty_locked() const { return queue_.empty() && staged_begin_ == staged_end_; }
-  ssize_t write_some_locked();
-  ssize_t write_items_locked();
-  ssize_t write_staged_locked();
-  void tag_locked(Item& item);
-  void stage_locked();
-  std::size_t wire_size(const Item& item) const;
-  void drop_sent_locked(std::size_t n);
-  void fail_locked(std::string why);
-  void update_events_locked();
+  void push_locked(const FrameHeader& whole, const Payload& payload, bool held)
+      STARLING_REQUIRES(mutex_);
+  void flush_locked() STARLING_REQUIRES(mutex_);
+  bool empty_locked() const STARLING_REQUIRES(mutex_) {
+    return queue_.empty() && staged_begin_ == staged_end_;
+  }
+  ssize_t write_some_locked() STARLING_REQUIRES(mutex_);
+  ssize_t write_items_locked() STARLING_REQUIRES(mutex_);
+  ssize_t write_staged_locked() STARLING_REQUIRES(mutex_);
+  void tag_locked(Item& item) STARLING_REQUIRES(mutex_);
+  void stage_locked() STARLING_REQUIRES(mutex_);
+  std::size_t wire_size(const Item& item) const STARLING_REQUIRES(mutex_);
+  void drop_sent_locked(std::size_t n) STARLING_REQUIRES(mutex_);
+  void fail_locked(std::string why) STARLING_REQUIRES(mutex_);
+  void update_events_locked() STARLING_REQUIRES(mutex_);
 
   const Fd& epoll_;
   const std::uint64_t tag_;
   const Fd& wake_;
   const std::size_t queue_bytes_max_;
   std::atomic<bool> failed_{false};
-  mutable std::mutex mutex_;
-  Fd socket_;               // written under mutex_ by the communication thread
-  std::deque<Item> queue_;  // all below guarded by mutex_
-  std::size_t queue_bytes_ = 0;
-  FrameSeal seal_ = FrameSeal::kPlain;
-  std::optional<Aead> aead_;  // none: kPlain
-  Bytes staged_;              // kSecret: sealed, not yet written
-  std::size_t staged_begin_ = 0, staged_end_ = 0;
-  std::string failure_;
-  bool closed_ = false;
-  bool last_pushed_ = false;
-  std::uint32_t reading_ = 0;  // what of the socket is waited for, beside that it takes bytes
-  bool writing_ = false;       // asked for writability
+  mutable Mutex mutex_;
+  Fd socket_;  // written under mutex_ by the communication thread
+  std::deque<Item> queue_ STARLING_GUARDED_BY(mutex_);
+  std::size_t queue_bytes_ STARLING_GUARDED_BY(mutex_) = 0;
+  FrameSeal seal_ STARLING_GUARDED_BY(mutex_) = FrameSeal::kPlain;
+  std::optional<Aead> aead_ STARLING_GUARDED_BY(mutex_);  // none: kPlain
+  Bytes staged_ STARLING_GUARDED_BY(mutex_);              // kSecret: sealed, not yet written
+  std::size_t staged_begin_ STARLING_GUARDED_BY(mutex_) = 0;
+  std::size_t staged_end_ STARLING_GUARDED_BY(mutex_) = 0;
+  std::string failure_ STARLING_GUARDED_BY(mutex_);
+  bool closed_ STARLING_GUARDED_BY(mutex_) = false;
+  bool last_pushed_ STARLING_GUARDED_BY(mutex_) = false;
+  // What of the socket is waited for, beside that it takes bytes.
+  std::uint32_t reading_ STARLING_GUARDED_BY(mutex_) = 0;
+  bool writing_ STARLING_GUARDED_BY(mutex_) = false;  // asked for writability
 };
 
 }  // namespace starling::collectives

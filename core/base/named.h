@@ -3,9 +3,10 @@
 // runs, and looked up by the room that needs it.
 
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
+
+#include "core/base/mutex.h"
 
 namespace starling {
 
@@ -15,18 +16,18 @@ class Named {
  public:
   // False: the name is taken, nothing has changed.
   static bool add(const std::string& name, T value) {
-    const std::scoped_lock lock(table().mutex);
+    const MutexLock lock(table().mutex);
     return table().entries.emplace(name, std::move(value)).second;
   }
   // Null: the application has not brought it.
   static const T* find(const std::string& name) {
-    const std::scoped_lock lock(table().mutex);
+    const MutexLock lock(table().mutex);
     const auto it = table().entries.find(name);
     return it == table().entries.end() ? nullptr : &it->second;
   }
   // The known names for messages, "a, b"; "none" if there is none.
   static std::string known() {
-    const std::scoped_lock lock(table().mutex);
+    const MutexLock lock(table().mutex);
     std::string all;
     for (const auto& [name, value] : table().entries) all += (all.empty() ? "" : ", ") + name;
     return all.empty() ? "none" : all;
@@ -34,8 +35,8 @@ class Named {
 
  private:
   struct Table {
-    std::mutex mutex;
-    std::map<std::string, T> entries;
+    Mutex mutex;
+    std::map<std::string, T> entries STARLING_GUARDED_BY(mutex);
   };
   static Table& table() {
     static Table all;

@@ -131,7 +131,7 @@ Result<std::optional<std::string>> BytesSource::touched(std::uint64_t at,
   for (; part != parts_.end() && part->begin < at + count; ++part) {
     if (part->fd < 0) continue;
     STARLING_TRY(now, stamp_of(*part));
-    const std::lock_guard lock(stamps_);
+    const MutexLock lock(stamps_);
     if (!(now == part->stamp)) return std::optional(part->path);
   }
   return std::optional<std::string>();
@@ -141,7 +141,7 @@ Result<> BytesSource::accept() const {
   for (const Part& part : parts_) {
     if (part.fd < 0) continue;
     STARLING_TRY(now, stamp_of(part));
-    const std::lock_guard lock(stamps_);
+    const MutexLock lock(stamps_);
     part.stamp = now;
   }
   return ok();

@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 
 namespace starling {
@@ -75,7 +75,7 @@ class BytesSource {
   static Result<> intact(const Part& part);
   static Result<Stamp> stamp_of(const Part& part);
 
-  mutable std::mutex stamps_;
+  mutable Mutex stamps_;
   std::vector<Part> parts_;
   std::vector<std::string> links_;
   std::uint64_t size_ = 0;

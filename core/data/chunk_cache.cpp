@@ -87,7 +87,7 @@ std::string ChunkCache::path(const Digest& digest) const {
 }
 
 std::vector<std::string> ChunkCache::take_news() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const std::uint64_t more = std::exchange(damaged_, 0))
     news_.push_back((more == 1 ? "a cached chunk is damaged, and is read from the store again: "
                                : std::to_string(more) +
@@ -113,7 +113,7 @@ std::optional<Bytes> ChunkCache::get(const Digest& digest, std::uint64_t size) {
   }
   std::error_code ignored;
   fs::remove(file, ignored);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (damaged_++ == 0) first_damaged_ = file;
   return std::nullopt;
 }
@@ -137,13 +137,13 @@ void ChunkCache::put(const Digest& digest, ByteView bytes) {
   }
   if (!written) {
     fs::remove(part, error);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!std::exchange(refused_, true))
       news_.push_back("no chunk can be kept in the cache of data (" +
                       std::string(std::strerror(number)) + "); " + folder_);
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Other processes write here as well, so what is there is counted anew now and then.
   written_ += bytes.size();
   if (!counted_ || written_ > bytes_max_ / 16) make_room();

@@ -2,13 +2,13 @@
 // Chunks on a local disk, for stores that are far away.
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
+#include "core/base/mutex.h"
 
 namespace starling {
 
@@ -29,16 +29,17 @@ class ChunkCache {
 
  private:
   std::string path(const Digest& digest) const;
-  void make_room();
+  void make_room() STARLING_REQUIRES(mutex_);
 
   const std::string folder_;
   const std::uint64_t bytes_max_;
-  std::mutex mutex_;
-  std::uint64_t written_ = 0;               // bytes, since the folder's were counted
-  bool counted_ = false, refused_ = false;  // refused: a write failed, which was told
-  std::uint64_t damaged_ = 0;               // chunks, not told yet
-  std::string first_damaged_;               // file
-  std::vector<std::string> news_;
+  Mutex mutex_;
+  std::uint64_t written_ STARLING_GUARDED_BY(mutex_) = 0;  // bytes, since the folder's were counted
+  bool counted_ STARLING_GUARDED_BY(mutex_) = false;
+  bool refused_ STARLING_GUARDED_BY(mutex_) = false;       // a write failed, which was told
+  std::uint64_t damaged_ STARLING_GUARDED_BY(mutex_) = 0;  // chunks, not told yet
+  std::string first_damaged_ STARLING_GUARDED_BY(mutex_);  // file
+  std::vector<std::string> news_ STARLING_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling

@@ -41,7 +41,7 @@ std::string ChunkStore::name(const ChunkPlace& place) const {
 
 Result<std::shared_ptr<const StoredObject>> ChunkStore::shard(std::size_t i) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (const auto it = open_.find(i); it != open_.end()) return it->second;
   }
   const ShardIndex::Shard& shard = index_.shards[i];
@@ -53,7 +53,7 @@ Result<std::shared_ptr<const StoredObject>> ChunkStore::shard(std::size_t i) {
                         std::to_string(index_.shard_bytes(shard)) + ", as the index says",
                     where);
   std::shared_ptr<const StoredObject> object = std::move(opened);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (open_.size() >= kOpenMax) open_.clear();
   open_.emplace(i, object);
   return object;
@@ -112,14 +112,14 @@ Result<Bytes> ChunkStore::read(std::uint64_t i) {
     if (bytes) {
       STARLING_TRY(check(bytes.value(), place, i));
       if (cache_) cache_->put(place.digest, bytes.value());
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (std::exchange(away_, false)) news_.push_back("the store of the data is back");
       return bytes;
     }
     const auto waited = steady_clock::now() - started;
     if (bytes.error().code() != Code::kUnavailable || waited > kPatience || stopped_) return bytes;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       open_.erase(place.shard);  // it may have been replaced
       if (waited > kUntilTold && !std::exchange(away_, true))
         news_.push_back("waits for the store of the data: " + bytes.error().text());
@@ -133,7 +133,7 @@ Result<Bytes> ChunkStore::read(std::uint64_t i) {
 std::vector<std::string> ChunkStore::take_news() {
   std::vector<std::string> news;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     news = std::exchange(news_, {});
   }
   if (cache_)

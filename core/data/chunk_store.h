@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/bytes.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/data/chunk_cache.h"
 #include "core/data/shard_index.h"
@@ -54,10 +54,10 @@ class ChunkStore {
   const ShardIndex index_;
   std::optional<ChunkCache> cache_;
   std::atomic<bool> stopped_ = false;
-  std::mutex mutex_;  // protects:
-  std::map<std::size_t, std::shared_ptr<const StoredObject>> open_;
-  bool away_ = false;  // told
-  std::vector<std::string> news_;
+  Mutex mutex_;
+  std::map<std::size_t, std::shared_ptr<const StoredObject>> open_ STARLING_GUARDED_BY(mutex_);
+  bool away_ STARLING_GUARDED_BY(mutex_) = false;  // told
+  std::vector<std::string> news_ STARLING_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling

@@ -1,13 +1,13 @@
 #include "core/data/dataset.h"
 
 #include <algorithm>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/check.h"
 #include "core/base/data_files.h"
+#include "core/base/mutex.h"
 #include "core/data/bytes_source.h"
 #include "core/data/classified.h"
 #include "core/data/lane_dataset.h"
@@ -82,7 +82,7 @@ class MappedDataset : public Dataset {
  private:
   // Reads again what the identity covers, after a file may have been written to.
   Result<> look_again() const {
-    const std::lock_guard lock(looking_);
+    const MutexLock lock(looking_);
     // The bytes that are read are those of the time between these two looks.
     STARLING_TRY(before, source_->touched(0, source_->size()));
     if (before) {
@@ -116,7 +116,7 @@ class MappedDataset : public Dataset {
   std::unique_ptr<BytesSource> source_;
   std::string path_;
   Digest form_{};
-  mutable std::mutex looking_;
+  mutable Mutex looking_;
 };
 
 class TextDataset : public MappedDataset {

@@ -15,7 +15,7 @@ WindowKeeper::WindowKeeper(std::unique_ptr<ChunkStore> store, Lanes lanes, std::
 WindowKeeper::~WindowKeeper() {
   store_->stop();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   wanted_.notify_all();
@@ -27,7 +27,7 @@ void WindowKeeper::expect(std::uint64_t step, std::uint32_t lane, std::uint64_t 
   STARLING_CHECK(count >= 1);
   const std::uint32_t samples = lanes_.samples_of_chunk();
   const std::uint64_t behind = position + count;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   forget(step);
   LaneWindow window = lanes_.window_of(lane, position / samples);
   for (;; window = lanes_.window_of(lane, window.behind)) {
@@ -44,7 +44,7 @@ void WindowKeeper::expect(std::uint64_t step, std::uint32_t lane, std::uint64_t 
   // What this step reads is loaded at once, before all that is for later.
   for (std::uint64_t p = position; p < behind; ++p) {
     const auto slot = slot_of(lanes_.place_of(lane, p).chunk);
-    const std::lock_guard of_slot(slot->mutex);
+    const MutexLock of_slot(slot->mutex);
     if (!slot->bytes && !slot->loading) queue_.push_front(slot);
   }
   if (threads_.empty())
@@ -87,21 +87,21 @@ Result<SharedBytes> WindowKeeper::get(std::uint64_t chunk) {
   std::shared_ptr<Slot> slot;
   std::multiset<steady_clock::time_point>::iterator mine;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     slot = slot_of(chunk);
     // Only the caller has it, and this is not to be its end: the next sample may be of the same chunk.
     if (slot.use_count() == 1) last_ = slot;
     mine = since_.insert(steady_clock::now());
   }
   auto bytes = load(*slot);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   since_.erase(mine);
   return bytes;
 }
 
 bool WindowKeeper::waits() {
   const auto now = steady_clock::now();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::ranges::any_of(since_, [&](const auto& since) {
     return now - since > std::chrono::seconds(1) && now - since < ChunkStore::kPatience;
   });
@@ -109,15 +109,15 @@ bool WindowKeeper::waits() {
 
 Result<SharedBytes> WindowKeeper::load(Slot& slot) {
   {
-    std::unique_lock lock(slot.mutex);
-    slot.changed.wait(lock, [&] { return !slot.loading; });
+    const MutexLock lock(slot.mutex);
+    while (slot.loading) slot.changed.wait(slot.mutex);
     if (slot.bytes) return slot.bytes;
     slot.loading = true;
   }
   auto read = store_->read(slot.chunk);
   SharedBytes bytes = read ? share(std::move(read).value()) : nullptr;
   {
-    const std::lock_guard lock(slot.mutex);
+    const MutexLock lock(slot.mutex);
     slot.loading = false;
     slot.bytes = bytes;
   }
@@ -131,8 +131,8 @@ void WindowKeeper::run() {
   for (;;) {
     std::shared_ptr<Slot> slot;
     {
-      std::unique_lock lock(mutex_);
-      wanted_.wait(lock, [&] { return ending_ || !queue_.empty(); });
+      const MutexLock lock(mutex_);
+      while (!ending_ && queue_.empty()) wanted_.wait(mutex_);
       if (ending_) return;
       slot = queue_.front().lock();
       queue_.pop_front();

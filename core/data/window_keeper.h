@@ -2,18 +2,17 @@
 // The chunks that lanes read from now and soon, in memory.
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/base/bytes.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/data/chunk_store.h"
 #include "core/data/lanes.h"
@@ -48,10 +47,10 @@ class WindowKeeper {
   struct Slot {
     explicit Slot(std::uint64_t of) : chunk(of) {}
     const std::uint64_t chunk;
-    std::mutex mutex;  // protects:
-    std::condition_variable changed;
-    bool loading = false;
-    SharedBytes bytes;
+    Mutex mutex;
+    CondVar changed;
+    bool loading STARLING_GUARDED_BY(mutex) = false;
+    SharedBytes bytes STARLING_GUARDED_BY(mutex);
   };
   struct Window {
     std::uint64_t first = 0, last = 0;  // steps that asked for it
@@ -59,11 +58,11 @@ class WindowKeeper {
     std::vector<std::shared_ptr<Slot>> slots;
   };
 
-  // Needs mutex_.
-  Window& hold(std::uint64_t step, std::uint32_t lane, const LaneWindow& of, std::uint64_t chunks);
-  void queue(Window& window);
-  void forget(std::uint64_t step);
-  std::shared_ptr<Slot> slot_of(std::uint64_t chunk);
+  Window& hold(std::uint64_t step, std::uint32_t lane, const LaneWindow& of, std::uint64_t chunks)
+      STARLING_REQUIRES(mutex_);
+  void queue(Window& window) STARLING_REQUIRES(mutex_);
+  void forget(std::uint64_t step) STARLING_REQUIRES(mutex_);
+  std::shared_ptr<Slot> slot_of(std::uint64_t chunk) STARLING_REQUIRES(mutex_);
 
   Result<SharedBytes> load(Slot& slot);
   void run();
@@ -73,15 +72,17 @@ class WindowKeeper {
   const std::unique_ptr<ChunkStore> store_;
   const Lanes lanes_;
   const std::uint64_t end_;
-  std::mutex mutex_;  // protects:
-  std::condition_variable wanted_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, Window> windows_;  // by lane and first chunk
-  std::map<std::uint64_t, std::weak_ptr<Slot>> slots_;                 // by chunk
-  std::deque<std::weak_ptr<Slot>> queue_;
-  std::shared_ptr<Slot> last_;  // the last one that is of no window
-  bool ending_ = false;
-  std::multiset<std::chrono::steady_clock::time_point> since_;  // of those who wait in get()
-  std::vector<std::jthread> threads_;
+  Mutex mutex_;
+  CondVar wanted_;
+  // By lane and first chunk.
+  std::map<std::pair<std::uint32_t, std::uint64_t>, Window> windows_ STARLING_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, std::weak_ptr<Slot>> slots_ STARLING_GUARDED_BY(mutex_);  // by chunk
+  std::deque<std::weak_ptr<Slot>> queue_ STARLING_GUARDED_BY(mutex_);
+  std::shared_ptr<Slot> last_ STARLING_GUARDED_BY(mutex_);  // the last one that is of no window
+  bool ending_ STARLING_GUARDED_BY(mutex_) = false;
+  // Of those who wait in get().
+  std::multiset<std::chrono::steady_clock::time_point> since_ STARLING_GUARDED_BY(mutex_);
+  std::vector<std::jthread> threads_ STARLING_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling

@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <iterator>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/base/thread_name.h"
 
 namespace starling {
@@ -37,19 +36,21 @@ struct LineFile::Shared {
   bool regular = false;
   std::uint64_t end = 0;  // of the last whole line; of the thread
 
-  std::mutex mutex;  // guards what follows
-  std::condition_variable changed;
-  std::deque<std::string> lines;
-  std::size_t bytes = 0;      // of `lines`
-  std::uint64_t moved = 0;    // bytes written so far
-  std::uint64_t dropped = 0;  // since the last line that was taken
-  std::uint64_t missing = 0;  // in all
-  std::string trouble;        // why the last write failed; empty: it did not
-  std::optional<Clock::time_point> writing_since;
-  bool told = false;  // that there is trouble
-  std::uint64_t missing_told = 0;
-  bool finishing = false;  // no line comes any more: try once more, then end
-  bool closed = false, over = false;
+  Mutex mutex;
+  CondVar changed;
+  std::deque<std::string> lines STARLING_GUARDED_BY(mutex);
+  std::size_t bytes STARLING_GUARDED_BY(mutex) = 0;      // of `lines`
+  std::uint64_t moved STARLING_GUARDED_BY(mutex) = 0;    // bytes written so far
+  std::uint64_t dropped STARLING_GUARDED_BY(mutex) = 0;  // since the last line that was taken
+  std::uint64_t missing STARLING_GUARDED_BY(mutex) = 0;  // in all
+  std::string trouble STARLING_GUARDED_BY(mutex);  // why the last write failed; empty: it did not
+  std::optional<Clock::time_point> writing_since STARLING_GUARDED_BY(mutex);
+  bool told STARLING_GUARDED_BY(mutex) = false;  // that there is trouble
+  std::uint64_t missing_told STARLING_GUARDED_BY(mutex) = 0;
+  // No line comes any more: try once more, then end.
+  bool finishing STARLING_GUARDED_BY(mutex) = false;
+  bool closed STARLING_GUARDED_BY(mutex) = false;
+  bool over STARLING_GUARDED_BY(mutex) = false;
 };
 
 LineFile::LineFile(int fd, Gap gap, LineFileOptions options)
@@ -69,7 +70,7 @@ LineFile::~LineFile() {
 
 void LineFile::put(std::string line, bool minor) {
   Shared& s = *shared_;
-  const std::lock_guard lock(s.mutex);
+  const MutexLock lock(s.mutex);
   if (s.closed) return;
   const std::size_t limit = minor ? s.options.minor_max : s.options.bytes_max;
   if (s.bytes != 0 && s.bytes + line.size() > limit) {
@@ -89,13 +90,13 @@ void LineFile::put(std::string line, bool minor) {
 
 bool LineFile::flush() {
   Shared& s = *shared_;
-  std::unique_lock lock(s.mutex);
+  const MutexLock lock(s.mutex);
   std::uint64_t moved = s.moved;
+  auto until = Clock::now() + s.options.patience;
   while (s.bytes != 0 && !s.closed && !s.over) {
-    const bool any = s.changed.wait_for(lock, s.options.patience, [&] {
-      return s.moved != moved || s.bytes == 0 || s.closed || s.over;
-    });
-    if (!any) return false;
+    const bool in_time = s.changed.wait_until(s.mutex, until);
+    if (s.moved == moved && !in_time) break;
+    if (s.moved != moved) until = Clock::now() + s.options.patience;
     moved = s.moved;
   }
   return s.bytes == 0;
@@ -103,7 +104,7 @@ bool LineFile::flush() {
 
 std::optional<std::string> LineFile::news() {
   Shared& s = *shared_;
-  const std::lock_guard lock(s.mutex);
+  const MutexLock lock(s.mutex);
   const bool slow = s.writing_since && Clock::now() - *s.writing_since > s.options.slow;
   const bool bad = !s.trouble.empty() || slow;
   const std::string lost =
@@ -124,15 +125,18 @@ std::optional<std::string> LineFile::news() {
 }
 
 bool LineFile::closed() const {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   return shared_->closed;
 }
 
 std::uint64_t LineFile::finish() {
   Shared& s = *shared_;
-  if (!thread_.joinable()) return s.missing;
+  if (!thread_.joinable()) {
+    const MutexLock lock(s.mutex);
+    return s.missing;
+  }
   {
-    const std::lock_guard lock(s.mutex);
+    const MutexLock lock(s.mutex);
     if (s.dropped > 0) {
       std::string gap = s.gap(std::exchange(s.dropped, 0));
       s.bytes += gap.size();
@@ -142,9 +146,11 @@ std::uint64_t LineFile::finish() {
     s.changed.notify_all();
   }
   const auto patience = flush() ? s.options.patience : std::chrono::milliseconds(0);
-  std::unique_lock lock(s.mutex);
+  MutexLock lock(s.mutex);
   s.missing += s.lines.size();
-  const bool over = s.changed.wait_for(lock, patience, [&] { return s.over; });
+  const auto until = Clock::now() + patience;
+  while (!s.over && s.changed.wait_until(s.mutex, until)) continue;
+  const bool over = s.over;
   const std::uint64_t missing = s.missing;
   lock.unlock();
   // A write that hangs holds up no caller: the thread stays with its file.
@@ -157,9 +163,9 @@ std::uint64_t LineFile::finish() {
 
 void LineFile::work(const std::shared_ptr<Shared>& shared) {
   Shared& s = *shared;
-  std::unique_lock lock(s.mutex);
+  MutexLock lock(s.mutex);
   while (!s.closed) {
-    s.changed.wait(lock, [&] { return s.finishing || !s.lines.empty(); });
+    while (!s.finishing && s.lines.empty()) s.changed.wait(s.mutex);
     if (s.lines.empty()) break;
     std::string batch;
     std::vector<std::size_t> ends{0};  // of lines in the batch, which may have any bytes
@@ -199,7 +205,8 @@ void LineFile::work(const std::shared_ptr<Shared>& shared) {
     s.changed.notify_all();
     if (error == 0) continue;
     if (s.finishing) break;
-    s.changed.wait_for(lock, s.options.retry, [&] { return s.finishing; });
+    const auto again = Clock::now() + s.options.retry;
+    while (!s.finishing && s.changed.wait_until(s.mutex, again)) continue;
   }
   s.over = true;
   s.changed.notify_all();

@@ -405,19 +405,19 @@ std::string RunStatus::sums(double now) const {
 }
 
 void StatusSink::on(const Event& event) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   status_.take(event, unix_time());
 }
 
 void StatusSink::remember(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (std::string line; std::getline(file, line);)
     if (!file.eof()) (void)status_.take_line(line);  // the last one may be half written
 }
 
 RunStatus StatusSink::now() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return status_;
 }
 

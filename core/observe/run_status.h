@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/observe/event.h"
 #include "core/observe/event_sink.h"
@@ -95,8 +95,8 @@ class StatusSink : public EventSink {
   RunStatus now() const;
 
  private:
-  mutable std::mutex mutex_;
-  RunStatus status_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  RunStatus status_ STARLING_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling

@@ -127,7 +127,7 @@ std::byte* CudaDevice::take(std::size_t bytes, bool pinned) {
   check(error, "taking memory");
   auto* const at = static_cast<std::byte*>(taken);
   zero(at, bytes, pinned);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   (pinned ? pinned_ : own_).insert(at);
   return at;
 }
@@ -137,13 +137,13 @@ std::byte* CudaDevice::take_sparse(std::size_t bytes) {
   std::shared_ptr<Sparse> sparse = Sparse::reserve(index_, bytes);
   if (!sparse) return take(bytes, /*pinned=*/false);
   std::byte* const at = sparse->data();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   sparse_[at] = std::move(sparse);
   return at;
 }
 
 std::shared_ptr<Sparse> CudaDevice::sparse_at(const std::byte* at) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto piece = sparse_.find(at);
   return piece == sparse_.end() ? nullptr : piece->second;
 }
@@ -168,13 +168,13 @@ std::byte* CudaDevice::take_exported(std::size_t bytes) {
   const auto piece = exports_ ? cuda::take_exported(index_, bytes) : std::nullopt;
   if (!piece) return take(bytes, /*pinned=*/false);
   zero(piece->at, bytes, /*pinned=*/false);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   exported_[piece->at] = *piece;
   return piece->at;
 }
 
 std::optional<SharedPlace> CudaDevice::place_of(const std::byte* at) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto piece = exported_.find(at);
   if (piece == exported_.end()) return std::nullopt;
   return piece->second.place;
@@ -201,7 +201,7 @@ void CudaDevice::give_back(std::byte* at, std::size_t) {
   std::optional<Exported> exported;
   std::shared_ptr<Sparse> sparse;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (const auto piece = sparse_.find(at); piece != sparse_.end()) {
       sparse = std::move(piece->second);
       sparse_.erase(piece);
@@ -218,7 +218,7 @@ void CudaDevice::give_back(std::byte* at, std::size_t) {
   }
   const bool pinned = is_pinned(at);
   {  // before it is free: then another thread may be given the same address
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     STARLING_CHECK((pinned ? pinned_ : own_).erase(at) == 1);
   }
   check(pinned ? cudaFreeHost(at) : cudaFree(at), "giving back memory");
@@ -233,7 +233,7 @@ void CudaDevice::release(std::byte* at, std::size_t offset, std::size_t count) {
 }
 
 bool CudaDevice::is_pinned(const std::byte* at) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return pinned_.contains(at);
 }
 

@@ -7,12 +7,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <stop_token>
 #include <string>
 
+#include "core/base/mutex.h"
 #include "kernels/cuda/exported.h"
 #include "kernels/cuda/sparse.h"
 #include "kernels/device/device.h"
@@ -61,11 +61,12 @@ class CudaDevice : public Device {
   const bool exports_;
   std::string name_;
   cudaStream_t stream_ = nullptr;  // for zeros
-  mutable std::mutex mutex_;
-  // These are guarded by mutex_, by where pieces begin.
-  std::set<const std::byte*> own_, pinned_;
-  std::map<const std::byte*, Exported> exported_;
-  std::map<const std::byte*, std::shared_ptr<Sparse>> sparse_;
+  mutable Mutex mutex_;
+  // By where pieces begin.
+  std::set<const std::byte*> own_ STARLING_GUARDED_BY(mutex_);
+  std::set<const std::byte*> pinned_ STARLING_GUARDED_BY(mutex_);
+  std::map<const std::byte*, Exported> exported_ STARLING_GUARDED_BY(mutex_);
+  std::map<const std::byte*, std::shared_ptr<Sparse>> sparse_ STARLING_GUARDED_BY(mutex_);
 };
 
 // Waits until the stream has done what it was asked for. Does not spin:

@@ -108,7 +108,7 @@ std::unique_ptr<GradientMaker> Gpu::make_maker(const MakerSpec& spec) {
 std::shared_ptr<const DeviceFrozen> Gpu::frozen_of(const MakerSpec& spec) {
   if (!spec.frozen_values) return nullptr;
   const Precision type = spec.precision;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (frozen_ && frozen_->is_of(spec.frozen_values.get(), type)) return frozen_;
   frozen_ = nullptr;  // gives its memory back before other tensors take some, if no maker has it
   frozen_ = std::make_shared<const DeviceFrozen>(*this, type, *spec.frozen, spec.frozen_values);

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/frozen.h"
@@ -32,9 +32,9 @@ class Gpu : public CudaDevice {
   std::shared_ptr<const DeviceFrozen> frozen_of(const MakerSpec& spec);
 
   std::string name_;  // the device, and the library of its products
-  std::mutex mutex_;
-  std::shared_ptr<const DeviceFrozen>
-      frozen_;  // the last, also for makers to come; guarded by mutex_
+  Mutex mutex_;
+  // The last, also for makers to come.
+  std::shared_ptr<const DeviceFrozen> frozen_ STARLING_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling::kernels::cuda

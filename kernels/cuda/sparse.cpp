@@ -49,7 +49,7 @@ Sparse::~Sparse() {
 }
 
 std::vector<Granules::Run> Sparse::back(std::size_t offset, std::size_t count) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Granules::Taken taken = granules_.take(offset, count);
   std::vector<Granules::Run> got = taken.reused;
   for (std::size_t i = 0; i < taken.fresh.size(); ++i) {
@@ -81,12 +81,12 @@ bool Sparse::map(Granules::Run granules, std::size_t& mapped) const {
 }
 
 Granules::Given Sparse::release(std::size_t offset, std::size_t count) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return granules_.give(offset, count);
 }
 
 void Sparse::unmap(Granules::Run granules, std::uint64_t give) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Granules::Run& run : granules_.take_unused(granules, give)) unmap_all(run);
 }
 

@@ -4,9 +4,9 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "kernels/cuda/virtual_memory.h"
 #include "kernels/device/granules.h"
 
@@ -35,15 +35,15 @@ class Sparse {
   Sparse(const VirtualMemory& driver, int device, CUdeviceptr at, std::size_t bytes,
          std::size_t grain);
   // False: there is no memory. mapped: bytes, also then.
-  bool map(Granules::Run granules, std::size_t& mapped) const;
-  void unmap_all(Granules::Run granules) const;
+  bool map(Granules::Run granules, std::size_t& mapped) const STARLING_REQUIRES(mutex_);
+  void unmap_all(Granules::Run granules) const STARLING_REQUIRES(mutex_);
 
   const VirtualMemory& driver_;
   const CUmemAllocationProp properties_;
   const CUdeviceptr at_;
 
-  std::mutex mutex_;
-  Granules granules_;  // guarded by mutex_, which is held while these are mapped and unmapped
+  Mutex mutex_;  // held while granules are mapped and unmapped
+  Granules granules_ STARLING_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling::kernels::cuda

@@ -86,14 +86,14 @@ Memory Device::exported(std::size_t bytes) {
 }
 
 std::shared_ptr<void> Device::keep_memory() {
-  const std::lock_guard lock(keeping_);
+  const MutexLock lock(keeping_);
   const std::uint64_t keeper = next_keeper_++;
   keepers_.insert(keeper);
   return {static_cast<void*>(this), [this, keeper](void*) { let_go(keeper); }};
 }
 
 bool Device::keeps_memory() const {
-  const std::lock_guard lock(keeping_);
+  const MutexLock lock(keeping_);
   return !keepers_.empty();
 }
 
@@ -107,7 +107,7 @@ void Device::retire(std::byte* at, const Granules::Given& given) {
 }
 
 void Device::keep_or_free(Kept kept) {
-  const std::lock_guard lock(keeping_);
+  const MutexLock lock(keeping_);
   if (keepers_.empty()) return free(kept);
   kept.keepers = next_keeper_;
   kept_.push_back(kept);
@@ -121,11 +121,12 @@ void Device::free(const Kept& kept) {
 }
 
 void Device::let_go(std::uint64_t keeper) {
-  const std::lock_guard lock(keeping_);
+  const MutexLock lock(keeping_);
   keepers_.erase(keeper);
-  const auto end = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) {
-    return !keepers_.empty() && *keepers_.begin() < kept.keepers;
-  });
+  const bool any = !keepers_.empty();
+  const std::uint64_t oldest = any ? *keepers_.begin() : 0;
+  const auto end = std::find_if(kept_.begin(), kept_.end(),
+                                [&](const Kept& kept) { return any && oldest < kept.keepers; });
   for (auto kept = kept_.begin(); kept != end; ++kept) free(*kept);
   kept_.erase(kept_.begin(), end);
 }

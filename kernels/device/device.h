@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "core/base/bytes.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/base/stream.h"
 #include "kernels/device/granules.h"
@@ -194,14 +194,14 @@ class Device {
   };
   void dismiss(std::byte* at, std::size_t bytes);  // give_back(), now or after the last keeper
   void keep_or_free(Kept kept);
-  void free(const Kept& kept);
+  void free(const Kept& kept) STARLING_REQUIRES(keeping_);
   void let_go(std::uint64_t keeper);
 
-  mutable std::mutex
-      keeping_;  // held while memory is given back, so that no keeper begins meanwhile
-  std::uint64_t next_keeper_ = 0;
-  std::set<std::uint64_t> keepers_;  // in the order in which they began
-  std::vector<Kept> kept_;           // in the order in which it was given back
+  mutable Mutex keeping_;  // held while memory is given back, so that no keeper begins meanwhile
+  std::uint64_t next_keeper_ STARLING_GUARDED_BY(keeping_) = 0;
+  // In the order in which they began, and in which it was given back.
+  std::set<std::uint64_t> keepers_ STARLING_GUARDED_BY(keeping_);
+  std::vector<Kept> kept_ STARLING_GUARDED_BY(keeping_);
 };
 
 // Returns the device that is the memory and the processor of this process.

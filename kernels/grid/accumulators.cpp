@@ -19,6 +19,7 @@ constexpr std::uint32_t kStripesMax = 64;
 Accumulators::Accumulators(const Layout& layout, std::uint32_t micro_batches, Device& device,
                            const NumbersSpec& numbers)
     : layout_(layout),
+      micro_batches_(micro_batches),
       device_(device),
       numbers_(numbers),
       queue_(device.make_queue()),
@@ -74,13 +75,13 @@ Accumulators::Adding Accumulators::begin(Queue& queue, const std::int16_t* expon
 
 Accumulators::Adding Accumulators::begin_again(Queue& queue, const std::int16_t* exponents,
                                                std::uint64_t seed, Version step, MicroBatch m) {
-  STARLING_CHECK(m < progress_.size());
+  STARLING_CHECK(m < micro_batches_);
   return {*this, queue, exponents, seed, step, m, /*counts=*/false};
 }
 
 void Accumulators::note_begun(Version step, MicroBatch m) {
-  const std::lock_guard lock(mutex_);
-  STARLING_CHECK(m < progress_.size());
+  const MutexLock lock(mutex_);
+  STARLING_CHECK(m < micro_batches_);
   STARLING_CHECK(progress_[m] == Progress::kNone);  // P2
   if (step_) STARLING_CHECK(*step_ == step);
   step_ = step;
@@ -97,10 +98,9 @@ void Accumulators::Adding::add(PartId p, std::uint32_t use, const float* gradien
   --uses_left_;
   auto& stripes = sums_.stripes_[p];
   // Threads that add neighbouring micro-batches at once start at different stripes.
-  const std::size_t start = std::uint64_t{micro_batch_} * stripes.size() / sums_.progress_.size();
+  const std::size_t start = std::uint64_t{micro_batch_} * stripes.size() / sums_.micro_batches_;
   const NumbersSpec& numbers = sums_.numbers_;
-  const Grid grid = Grid(static_cast<std::uint32_t>(sums_.progress_.size()), numbers.grid_bits)
-                        .with_uses(part.uses);
+  const Grid grid = Grid(sums_.micro_batches_, numbers.grid_bits).with_uses(part.uses);
   for (std::size_t i = 0; i < stripes.size(); ++i) {
     settle();
     Stripe& stripe = *stripes[(start + i) % stripes.size()];
@@ -146,7 +146,7 @@ Accumulators::Added Accumulators::Adding::finish() {
   queue_.wait();
   const Added added{finite_, static_cast<std::uint32_t>(side_.size()), contribution_};
   if (!counts_) return added;
-  const std::lock_guard lock(sums_.mutex_);
+  const MutexLock lock(sums_.mutex_);
   sums_.side_.insert(sums_.side_.end(), side_.begin(), side_.end());
   sums_.progress_[micro_batch_] = Progress::kDone;
   return added;
@@ -220,7 +220,7 @@ void Accumulators::Adding::settle() {
 Array<float> Accumulators::take_staging(std::size_t size) {
   Array<float> taken;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!staging_.empty()) {
       taken = std::move(staging_.back());
       staging_.pop_back();
@@ -232,12 +232,12 @@ Array<float> Accumulators::take_staging(std::size_t size) {
 }
 
 void Accumulators::give_staging(Array<float> staging) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   staging_.push_back(std::move(staging));
 }
 
 std::vector<MicroBatch> Accumulators::done() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<MicroBatch> done;
   for (MicroBatch m = 0; m < progress_.size(); ++m)
     if (progress_[m] == Progress::kDone) done.push_back(m);
@@ -245,7 +245,7 @@ std::vector<MicroBatch> Accumulators::done() const {
 }
 
 void Accumulators::clear() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Progress p : progress_) STARLING_CHECK(p != Progress::kBegun);  // R8
   expected_ = kNoneExpected;
   for (auto& added : added_) added = 0;
@@ -278,6 +278,7 @@ void Accumulators::mirror(SegmentRange segments) {
 }
 
 std::vector<SideEntry> Accumulators::side_of(SegmentRange segments) const {
+  const MutexLock lock(mutex_);
   std::vector<SideEntry> chosen;
   for (const SideEntry& entry : side_) {
     const SegmentId s = layout_.segment_of(entry.block);

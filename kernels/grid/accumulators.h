@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/base/proof.h"
 #include "core/base/side_entry.h"
 #include "core/job/layout.h"
@@ -68,7 +69,7 @@ class Accumulators {
     friend class Accumulators;
     // Work that the queue was asked for and whose results the host has not counted yet.
     struct Asked {
-      std::unique_lock<std::mutex> lock;  // of the stripe
+      std::unique_lock<Mutex> lock;  // of the stripe
       Stripe& stripe;
       PartId part;
       std::uint32_t use;
@@ -144,7 +145,8 @@ class Accumulators {
   }
 
   std::span<const ProofLanes> lanes() const { return lanes_; }  // [layout.segments()]
-  const std::vector<SideEntry>& side() const { return side_; }
+  // Requires that no thread adds.
+  const std::vector<SideEntry>& side() const STARLING_NO_THREAD_SAFETY_ANALYSIS { return side_; }
   // Returns the side entries of these segments, by block, micro-batch and use.
   std::vector<SideEntry> side_of(SegmentRange segments) const;
 
@@ -153,7 +155,7 @@ class Accumulators {
 
   struct Stripe {  // consecutive segments of a part under one lock
     Stripe(const Layout& layout, SegmentRange range) : segments(range), list(layout, range) {}
-    std::mutex mutex;
+    Mutex mutex;
     const SegmentRange segments;
     const SegmentList list;
     // These are pinned; jobs write AddJob::weighted, ::outside and ::broken there.
@@ -171,6 +173,7 @@ class Accumulators {
   void give_staging(Array<float> staging);
 
   const Layout& layout_;
+  const std::uint32_t micro_batches_;
   Device& device_;
   const NumbersSpec numbers_;
   const std::unique_ptr<Queue> queue_;
@@ -190,12 +193,13 @@ class Accumulators {
   std::atomic<std::uint32_t> expected_ = kNoneExpected;
   std::vector<std::atomic<std::uint32_t>> added_;  // by part: uses of micro-batches
 
-  mutable std::mutex mutex_;  // guards all below
+  mutable Mutex mutex_;
   enum class Progress : std::uint8_t { kNone, kBegun, kDone };
-  std::vector<Progress> progress_;  // by micro-batch
-  std::optional<Version> step_;     // of what was added; none: nothing was
-  std::vector<SideEntry> side_;
-  std::vector<Array<float>> staging_;  // as many as threads took one at a time
+  std::vector<Progress> progress_ STARLING_GUARDED_BY(mutex_);  // by micro-batch
+  std::optional<Version> step_ STARLING_GUARDED_BY(mutex_);  // of what was added; none: nothing was
+  std::vector<SideEntry> side_ STARLING_GUARDED_BY(mutex_);
+  // As many as threads took one at a time.
+  std::vector<Array<float>> staging_ STARLING_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling::kernels

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/mutex.h"
 #include "core/job/formula.h"
 #include "core/job/schedule.h"
 #include "kernels/optim/formula_update.h"
@@ -68,11 +68,11 @@ namespace {
 // The optimizer of a formula, at the same address as long as the process is there.
 const OwnOptimizer* of_formula(const std::string& text) {
   struct Made {
-    std::mutex mutex;
-    std::map<std::string, OwnOptimizer> of;
+    Mutex mutex;
+    std::map<std::string, OwnOptimizer> of STARLING_GUARDED_BY(mutex);
   };
   static Made made;
-  const std::scoped_lock lock(made.mutex);
+  const MutexLock lock(made.mutex);
   auto it = made.of.find(text);
   if (it == made.of.end()) {
     auto formula = parse_formula(text);

@@ -5,7 +5,9 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <future>
+#include <mutex>
 
 namespace starling::actors {
 namespace {

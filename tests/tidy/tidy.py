@@ -76,6 +76,12 @@ GPU_INCLUDE = re.compile(r"^(cuda|cublas|cudnn|nccl|curand|cooperative_groups|nv
 WALL_CLOCK_WAIT = re.compile(
     r"\bcaf::after\b|_until\(.*\bsystem_clock\b|\b(sem|mq|pthread)_\w*timed\w*\(|\bstd::\w*timed_mutex\b"
 )
+PLAIN_MUTEX = re.compile(r"\bstd::(mutex|condition_variable)\b")
+MUTEX_ROOMS = ("core/", "kernels/", "collectives/", "actors/", "tools/")
+MAY_HAVE_PLAIN_MUTEX = (
+    "core/base/mutex.h",               # wraps them
+    "collectives/nccl/transport.cpp",  # not annotated yet: a recursive mutex guards a part of it
+)
 GPU_PLACES = ("kernels/cuda/", "collectives/nccl/", "tests/cuda/", "tests/nccl/")
 
 # The one place where the process's environment is read, and the seam by which tests give another.
@@ -299,6 +305,15 @@ def check_environment(tree):
             yield "docs/environment.md", document.index(row) + 1, f"{ENVIRONMENT[0]} has no such row"
 
 
+def check_mutexes_are_annotated(tree):
+    """A mutex is core/base/mutex.h's, with which clang sees what it guards (threads.py)."""
+    for name, text in tree.items():
+        if name.startswith(MUTEX_ROOMS) and name.endswith(SOURCE_ENDINGS) and name not in MAY_HAVE_PLAIN_MUTEX:
+            for line, code in code_lines(text):
+                if found := PLAIN_MUTEX.search(code):
+                    yield name, line, f"{found[0]}: clang does not see what it guards (core/base/mutex.h)"
+
+
 def check_readmes(tree):
     """Every room has a README.md of at most 60 lines."""
     for room in ROOMS:
@@ -356,6 +371,7 @@ CHECKS = (
     check_length,
     check_no_throw,
     check_environment,
+    check_mutexes_are_annotated,
     check_readmes,
     check_named,
     check_tests_run,
@@ -439,6 +455,8 @@ BAD = (
     ("check_environment", "tools/bad.cpp", "void f() { exchange_environment(nullptr); }\n"),
     ("check_environment", "docs/environment.md", "| `ONE` | something else | none |\n"),
     ("check_environment", "docs/environment.md", "| `ONE` | which | none |\n| `TWO` | which | none |\n"),
+    ("check_mutexes_are_annotated", "kernels/bad.h", "#pragma once\nclass A {\n  mutable std::mutex mutex_;\n};\n"),
+    ("check_mutexes_are_annotated", "actors/bad.cpp", "struct A {\n  std::condition_variable changed;\n};\n"),
     ("check_readmes", "core/README.md", "# core\n" + "\n" * 61),
     ("check_tests_run", "tests/e2e/bad_test.py", "def one(place):\n    pass\n\n\nmain()\n"),
     ("check_named", "EXTRA.md", "nobody knows why\n"),

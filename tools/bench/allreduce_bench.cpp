@@ -16,7 +16,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +28,7 @@
 #include "core/base/aead.h"
 #include "core/base/hash.h"
 #include "core/base/mac.h"
+#include "core/base/mutex.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/figures.h"
 
@@ -127,7 +127,7 @@ class Runner {
   template <class Operation, class Make>
   bool run(Make make) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const Version version = session_.version() + 1;
       auto operation = std::make_shared<Operation>(make(version));
       on_frame_ = [this, operation](Rank from, const Frame& frame) {
@@ -152,7 +152,7 @@ class Runner {
     events.on_connected = [this] { set(connected_); };
     events.on_broken = [this](Rank, const std::string&, LinkFault) { fail(); };
     events.on_frame = [this](Rank from, Frame frame) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       auto now = session_.on_frame(from, std::move(frame));
       if (!now) return fail();
       for (const Arrival& a : now.value()) on_frame_(a.from, a.frame);
@@ -171,9 +171,9 @@ class Runner {
   }
   static void wait_for(const std::atomic<bool>& flag) { flag.wait(false); }
 
-  std::mutex mutex_;
-  Session session_;  // guarded by mutex_, as is the next
-  std::function<void(Rank, const Frame&)> on_frame_;
+  Mutex mutex_;
+  Session session_ STARLING_GUARDED_BY(mutex_);
+  std::function<void(Rank, const Frame&)> on_frame_ STARLING_GUARDED_BY(mutex_);
   std::atomic<bool> connected_{false}, done_{false}, failed_{false};
   Mesh mesh_;  // last: its callbacks use the rest
 };

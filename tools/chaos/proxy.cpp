@@ -18,10 +18,11 @@
 #include <deque>
 #include <list>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
+
+#include "core/base/mutex.h"
 
 // A hello says which worker dialled this connection. A wrong
 // layout shows: a cut or flip then has no effect that is seen.
@@ -137,7 +138,7 @@ class Running : public Proxy {
     if (socket.get() < 0 || ::bind(socket.get(), generic, size) != 0 ||
         ::listen(socket.get(), 128) != 0 || ::getsockname(socket.get(), generic, &size) != 0)
       return unavailable("no port for the proxy");
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     links_[worker];
     Front& front = fronts_.emplace_back(
         Front{{Watched::What::kFront}, worker, std::move(socket), target, bulk, std::move(kept)});
@@ -146,7 +147,7 @@ class Running : public Proxy {
   }
 
   void forget(const std::string& worker) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (Front& front : fronts_)
       if (front.worker == worker) front.closed = true;
     for (Connection& c : connections_)
@@ -156,20 +157,20 @@ class Running : public Proxy {
   }
 
   void set_id(const std::string& worker, std::uint64_t id) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     links_[worker].id = id;
   }
   void set(const std::string& worker, const LinkState& state) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     links_[worker].state = state;
     wake();
   }
   void flip(const std::string& worker) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++links_[worker].flips;
   }
   LinkCounts counts(const std::string& worker) const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = links_.find(worker);
     if (it == links_.end()) return {};
     LinkCounts counts = it->second.counts;
@@ -197,7 +198,7 @@ class Running : public Proxy {
     int timeout_ms = -1;
     while (!stopping_) {
       const int n = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto now = Clock::now();
       bool all = n <= 0;
       if (now >= next_due_) all = true;
@@ -232,7 +233,7 @@ class Running : public Proxy {
     }
   }
 
-  void accept_all(Front& front) {
+  void accept_all(Front& front) STARLING_REQUIRES(mutex_) {
     if (front.closed) return;
     for (;;) {
       Fd near(::accept4(front.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -257,7 +258,7 @@ class Running : public Proxy {
   }
 
   // Returns the links that this connection goes over: the owner's, and the dialler's if known.
-  std::array<Link*, 2> links_of(const Connection& c) {
+  std::array<Link*, 2> links_of(const Connection& c) STARLING_REQUIRES(mutex_) {
     std::array<Link*, 2> found{};
     if (const auto it = links_.find(c.owner); it != links_.end()) found[0] = &it->second;
     if (c.dialler != 0)
@@ -270,7 +271,7 @@ class Running : public Proxy {
     return links[0] && links[1] && links[0]->state.apart && links[1]->state.apart;
   }
 
-  void move_all(Connection& c, Clock::time_point now) {
+  void move_all(Connection& c, Clock::time_point now) STARLING_REQUIRES(mutex_) {
     // Moves as long as one side gives and the other takes; edges are told once. Bytes
     // may say which worker dialled, so look at the links anew before passing them on.
     for (bool moved = true; moved && !c.broken;) {
@@ -330,7 +331,7 @@ class Running : public Proxy {
   }
 
   bool tell(Connection& c, Direction& d, const Fd& listener, Clock::time_point now,
-            const std::array<Link*, 2>& links) {
+            const std::array<Link*, 2>& links) STARLING_REQUIRES(mutex_) {
     // Without a whole hello the dialling worker is not known, and might be cut off.
     if (c.bulk && &d == &c.out && c.hello.size() < sizeof(collectives::Hello) && !d.ended)
       return false;
@@ -370,7 +371,7 @@ class Running : public Proxy {
   }
 
   void flip_if_due(Connection& c, const Direction& d, Chunk& chunk,
-                   const std::array<Link*, 2>& links) {
+                   const std::array<Link*, 2>& links) STARLING_REQUIRES(mutex_) {
     if (!c.bulk || d.passed < kHandshakeBytes || chunk.sent != 0) return;
     for (auto& [name, link] : links_)
       if (link.flips > 0 && (&link == links[0] || &link == links[1])) {
@@ -387,11 +388,11 @@ class Running : public Proxy {
   Watched woken_{Watched::What::kWake};
   std::thread thread_;
   std::atomic<bool> stopping_{false};
-  mutable std::mutex mutex_;  // all below
-  std::list<Front> fronts_;
-  std::list<Connection> connections_;
-  std::map<std::string, Link> links_;
-  Clock::time_point next_due_ = Clock::now();
+  mutable Mutex mutex_;
+  std::list<Front> fronts_ STARLING_GUARDED_BY(mutex_);
+  std::list<Connection> connections_ STARLING_GUARDED_BY(mutex_);
+  std::map<std::string, Link> links_ STARLING_GUARDED_BY(mutex_);
+  Clock::time_point next_due_ STARLING_GUARDED_BY(mutex_) = Clock::now();
 };
 
 }  // namespace

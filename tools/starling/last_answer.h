@@ -2,12 +2,12 @@
 // LastAnswer keeps what the coordinator that leads has answered last.
 
 #include <chrono>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "actors/gateway/gateway.h"
+#include "core/base/mutex.h"
 
 namespace starling::tools {
 
@@ -19,19 +19,19 @@ class LastAnswer {
   actors::ArrivalHandler handler() {
     return [this](const actors::Arrival& arrival) {
       const auto* answer = std::get_if<Answer>(&arrival.body);
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (answer && arrival.server) last_ = *answer;
     };
   }
   // Returns the last answer, once.
   std::optional<Answer> take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::exchange(last_, std::nullopt);
   }
 
  private:
-  std::mutex mutex_;
-  std::optional<Answer> last_;  // guarded by mutex_
+  Mutex mutex_;
+  std::optional<Answer> last_ STARLING_GUARDED_BY(mutex_);
 };
 
 // Says that none has answered, and what may be the cause.

@@ -10,11 +10,11 @@
 #include <fstream>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/base/xml.h"
 #include "core/observe/metrics.h"
 #include "core/observe/run_status.h"
@@ -118,7 +118,7 @@ class WatchedRun {
 
   // The page, with `live` one that a browser asks for again while the run goes on.
   std::string page(bool live) {
-    const std::lock_guard lock(reading_);
+    const MutexLock lock(reading_);
     if (!page_.empty() && Clock::now() - made_ < kFresh) return page_;
     read();
     const double now = unix_time();
@@ -135,7 +135,7 @@ class WatchedRun {
   }
   // Errors: kBadInput  there is no event of a run yet.
   Result<> begin() {
-    const std::lock_guard lock(reading_);
+    const MutexLock lock(reading_);
     read();
     if (run_->status.last_at() > 0) return ok();
     return Error(Code::kBadInput, path_ + " has no event of a run yet, expected one or more");
@@ -161,7 +161,7 @@ class WatchedRun {
     return text;
   }
   // Takes what has come. Another run's file, or one that was cut, is read anew.
-  void read() {
+  void read() STARLING_REQUIRES(reading_) {
     struct stat now {};
     const bool is_file = ::stat(path_.c_str(), &now) == 0 && S_ISREG(now.st_mode);
     if (!is_file) now = {};  // opening a pipe would wait for a writer
@@ -181,10 +181,10 @@ class WatchedRun {
   }
 
   const std::string path_;
-  std::mutex reading_;
-  std::unique_ptr<Run> run_;
-  std::string page_;
-  Clock::time_point made_;
+  Mutex reading_;
+  std::unique_ptr<Run> run_ STARLING_GUARDED_BY(reading_);
+  std::string page_ STARLING_GUARDED_BY(reading_);
+  Clock::time_point made_ STARLING_GUARDED_BY(reading_);
 };
 
 Result<int> serve(const WatchCommand& command, WatchedRun& run) {

@@ -28,17 +28,19 @@ AliveMeanwhile::AliveMeanwhile(const ServiceManager& manager) {
   if (!manager.waits() || !manager.watchdog()) return;
   thread_ = std::thread([this, manager] {
     name_thread("watchdog");
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     do {
       manager.alive();
-    } while (!over_said_.wait_for(lock, between_notices(manager), [this] { return over_; }));
+      const auto next = std::chrono::steady_clock::now() + between_notices(manager);
+      while (!over_ && over_said_.wait_until(mutex_, next)) continue;
+    } while (!over_);
   });
 }
 
 AliveMeanwhile::~AliveMeanwhile() {
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     over_ = true;
   }
   over_said_.notify_one();

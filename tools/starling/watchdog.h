@@ -2,14 +2,13 @@
 // What a service manager hears of a coordinator or a worker: how far it is, and that it still answers.
 
 #include <caf/actor.hpp>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "core/base/environment.h"
 #include "core/base/ids.h"
+#include "core/base/mutex.h"
 #include "tools/processes/service_manager.h"
 
 namespace starling::tools {
@@ -30,9 +29,9 @@ class AliveMeanwhile {
   ~AliveMeanwhile();
 
  private:
-  std::mutex mutex_;
-  std::condition_variable over_said_;
-  bool over_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar over_said_;
+  bool over_ STARLING_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

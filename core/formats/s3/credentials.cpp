@@ -303,7 +303,7 @@ Credentials& Credentials::here() {
 }
 
 Result<AccessKey> Credentials::get() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (key_ && (!key_->ends || std::time(nullptr) < *key_->ends - kBeforeEnd)) return key_->key;
   auto found = look();
   if (found) {
@@ -316,7 +316,7 @@ Result<AccessKey> Credentials::get() {
 }
 
 void Credentials::forget() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   key_.reset();
 }
 

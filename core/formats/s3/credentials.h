@@ -10,11 +10,11 @@
 
 #include <ctime>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/formats/s3/signature.h"
 
@@ -54,8 +54,8 @@ class Credentials {
   void forget();
 
  private:
-  std::mutex mutex_;  // protects:
-  std::optional<TemporaryKey> key_;
+  Mutex mutex_;
+  std::optional<TemporaryKey> key_ STARLING_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling::s3

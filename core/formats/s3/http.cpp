@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -15,6 +14,7 @@
 
 #include "core/base/check.h"
 #include "core/base/environment.h"
+#include "core/base/mutex.h"
 #include "core/base/text.h"
 
 namespace starling::s3 {
@@ -125,14 +125,14 @@ struct Http::Library {
   std::string ca_file;
   std::string fault;  // not empty: cannot be used
 
-  std::mutex mutex;  // protects:
-  std::vector<CURL*> idle;
+  Mutex mutex;
+  std::vector<CURL*> idle STARLING_GUARDED_BY(mutex);
 };
 
 // A handle with its connections, back among the idle ones at the end.
 struct Http::Lease {
   explicit Lease(Library& of) : library(of) {
-    const std::lock_guard lock(library.mutex);
+    const MutexLock lock(library.mutex);
     if (library.idle.empty()) {
       curl = library.init();
     } else {
@@ -144,7 +144,7 @@ struct Http::Lease {
     library.free_list(headers);
     if (curl == nullptr) return;
     library.reset(curl);
-    const std::lock_guard lock(library.mutex);
+    const MutexLock lock(library.mutex);
     library.idle.push_back(curl);
   }
   Lease(const Lease&) = delete;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <utility>
 
 #include "core/base/mac.h"
+#include "core/base/mutex.h"
 #include "core/formats/s3/answer_xml.h"
 #include "core/formats/s3/client.h"
 
@@ -52,8 +52,8 @@ struct Window {
 
 // The windows of all open objects of a store, so that many of them take no more memory than a few.
 struct Windows {
-  std::mutex mutex;         // protects:
-  std::vector<Window> all;  // the last used first
+  Mutex mutex;
+  std::vector<Window> all STARLING_GUARDED_BY(mutex);  // the last used first
 };
 
 // Reads through windows, as a shard is read in many small parts that follow one another, at two or three
@@ -69,7 +69,7 @@ class Object : public StoredObject {
         size_(size),
         etag_(std::move(etag)) {}
   ~Object() override {
-    const std::lock_guard lock(windows_->mutex);
+    const MutexLock lock(windows_->mutex);
     std::erase_if(windows_->all, [this](const Window& w) { return w.of == this; });
   }
   Object(const Object&) = delete;
@@ -80,7 +80,7 @@ class Object : public StoredObject {
 
   Result<> read(std::uint64_t from, std::span<std::uint8_t> out) const override {
     if (from > size_ || out.size() > size_ - from) return ends_before();
-    const std::lock_guard lock(windows_->mutex);
+    const MutexLock lock(windows_->mutex);
     while (!out.empty()) {
       STARLING_TRY(window, at(from, out.size()));
       const std::string_view there = std::string_view(window->bytes).substr(from - window->begin);
@@ -106,7 +106,8 @@ class Object : public StoredObject {
   }
 
   // The window that has this byte, the first of all from now on. `wanted`: bytes. Errors: as read().
-  Result<const Window*> at(std::uint64_t from, std::size_t wanted) const {
+  Result<const Window*> at(std::uint64_t from, std::size_t wanted) const
+      STARLING_REQUIRES(windows_->mutex) {
     const auto has = [&](const Window& w) {
       return w.of == this && from >= w.begin && from - w.begin < w.bytes.size();
     };
