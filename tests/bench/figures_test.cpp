@@ -7,27 +7,12 @@
 namespace starling::bench {
 namespace {
 
-// Steps told at these seconds, in epoch "1.1" of `world` members.
-judge::Story steps_at(const std::vector<std::pair<double, std::uint32_t>>& told,
-                      const char* epoch = "1.1") {
+// Steps told at these seconds, in epoch 1.1 of `world` members.
+judge::Story steps_at(const std::vector<std::pair<double, std::uint32_t>>& told) {
   judge::Story story;
-  story.micro_batches = 64;
-  for (const auto& [t, world] : told) {
-    judge::StepSeen step;
-    step.t = t;
-    step.world = world;
-    step.epoch = epoch;
-    story.step_lines.emplace_back(story.step_lines.size(), step);
-  }
+  story.start.micro_batches = 64;
+  for (const auto& [t, world] : told) story.step_lines.push_back({{{}, {1, 1}, world}, t});
   return story;
-}
-
-judge::EpochSeen epoch(double t, const std::string& id, const std::string& kind = "prepared") {
-  judge::EpochSeen seen;
-  seen.t = t;
-  seen.id = id;
-  seen.kind = kind;
-  return seen;
 }
 
 }  // namespace
@@ -60,12 +45,7 @@ TEST_CASE("the gap of a loss is before the first step without the lost, and the 
 // 64 micro-batches: 8 each for 8 workers, 4 for 16, 6 for 12, 16 for 4.
 TEST_CASE("an undisturbed step of a number in between lies on the line of what is computed") {
   auto story = steps_at({{0, 8}, {0.17, 8}, {0.34, 8}});
-  for (const double t : {1.0, 1.09, 1.18}) {
-    judge::StepSeen step;
-    step.t = t;
-    step.world = 16;
-    story.step_lines.emplace_back(story.step_lines.size(), step);
-  }
+  for (const double t : {1.0, 1.09, 1.18}) story.step_lines.push_back({{{}, {1, 1}, 16}, t});
   const QuietSteps quiet(story, {{0, 3}, {4, 6}});
   CHECK(quiet.ms(8) == doctest::Approx(170));
   CHECK(quiet.ms(16) == doctest::Approx(90));
@@ -81,9 +61,11 @@ TEST_CASE("an undisturbed step of a number in between lies on the line of what i
 
 TEST_CASE("steps of a change are compared with undisturbed ones of as many workers") {
   auto story = steps_at({{0, 8}, {1, 8}, {2, 8}, {3.5, 8}});
-  story.step_lines.emplace_back(4, judge::StepSeen{4.1, "1.2", {}, {}, {}, 0, 16});
-  story.step_lines.emplace_back(5, judge::StepSeen{4.7, "1.3", {}, {}, {}, 0, 16});
-  story.epochs = {epoch(0, "1.1"), epoch(4.1, "1.2"), epoch(4.6, "1.3", "forced")};
+  story.step_lines.push_back({{{}, {1, 2}, 16}, 4.1});
+  story.step_lines.push_back({{{}, {1, 3}, 16}, 4.7});
+  story.epochs = {{{{1, 1}, PlanKind::kPrepared}, 0},
+                  {{{1, 2}, PlanKind::kPrepared}, 4.1},
+                  {{{1, 3}, PlanKind::kForced}, 4.6}};
   const QuietSteps quiet(story, {{0, 3}, {5, 6}});
   const ChangeFigures figures = change_figures(story, {3, 6}, quiet);
   REQUIRE(figures.ratios.size() == 3);

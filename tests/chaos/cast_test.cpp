@@ -55,7 +55,7 @@ TEST_CASE("a new life is nobody's member until it has joined") {
   };
   const int first = child_but(0);
   const auto epoch_of = [&](std::uint64_t id) {
-    judge::EpochSeen epoch;
+    event::EpochFormed epoch;
     epoch.members.push_back({id, "worker-1"});
     return epoch;
   };

@@ -30,7 +30,7 @@ struct Disturbed {
     }
     tale.epoch(0.9, "1.1", "0.0", "fresh", 0, {1, 2, 3}, "start");
     const judge::Story story = tale.story();
-    for (const judge::WorkerSeen& seen : story.workers) cast.learn(seen);
+    for (const auto& seen : story.workers) cast.learn(seen);
     cast.learn(story.epochs.front());
   }
   ~Disturbed() {

@@ -89,8 +89,8 @@ TEST_CASE("a kind of fault is all that is known of it") {
   const judge::Tale tale = judge::beginning().steps(0, 5);
   const judge::Story story = tale.story();
   Cast cast;
-  for (const judge::WorkerSeen& seen : story.workers) {
-    cast.add(seen.name, seen.pid, 0);
+  for (const auto& seen : story.workers) {
+    cast.add(seen.name, static_cast<int>(seen.pid), 0);
     cast.learn(seen);
   }
   cast.learn(story.epochs.front());

@@ -62,7 +62,7 @@ TEST_CASE("P1: another digest, another loss, or no digest at all") {
   CHECK_FINDING(evidence_of(disturbed_tale().done('e')), "P1", Finding::kBroken);
 
   Evidence other_loss = good();
-  other_loss.loud.step_lines[4].second.loss = 2.5;
+  other_loss.loud.step_lines[4].record.loss = 2.5;
   CHECK_FINDING(other_loss, "P1", Finding::kBroken);
 
   CHECK_FINDING(evidence_of(disturbed_tale()), "P1", Finding::kBroken);
@@ -99,10 +99,10 @@ TEST_CASE("P1: another metric of a step, or another evaluation of the same param
 // The final one has no step.
 TEST_CASE("P1: the evaluation at the end is compared as well") {
   Evidence e = good();
-  e.quiet->evaluation_lines = {{5, {4.0, {}}}};
-  e.loud.evaluation_lines = {{5, {4.5, {}}}};
+  e.quiet->evaluation_lines = {{{5, 4.0}}};
+  e.loud.evaluation_lines = {{{5, 4.5}}};
   CHECK_FINDING(e, "P1", Finding::kBroken);
-  e.loud.evaluation_lines = {{5, {4.0, {}}}};
+  e.loud.evaluation_lines = {{{5, 4.0}}};
   CHECK_FINDING(e, "P1", Finding::kHeld);
 }
 
@@ -152,7 +152,7 @@ TEST_CASE("P2: a micro-batch missing, twice, of nobody, or of no step") {
 
 TEST_CASE("P2: a whole ledger over a wrong sum shows in the norm") {
   Evidence e = good();
-  e.loud.step_lines[2].second.norm = 1.5;
+  e.loud.step_lines[2].record.norm = 1.5;
   CHECK_FINDING(e, "P2", Finding::kBroken);
   CHECK_FINDING(e, "P1", Finding::kBroken);
 }
@@ -254,7 +254,7 @@ TEST_CASE("P5: state is lost with exit code 4 and one line, and only when no cop
     CHECK_FINDING(e, "P5", Finding::kBroken);
   }
   SUBCASE("the steps before it have other bits") {
-    e.loud.step_lines[1].second.loss = 3;
+    e.loud.step_lines[1].record.loss = 3;
     CHECK_FINDING(e, "P1", Finding::kBroken);
   }
 }
@@ -422,7 +422,7 @@ TEST_CASE("a run that was there already: what cannot be known is not claimed") {
     CHECK_FINDING(e, "P7", Finding::kNotShown);
   }
   SUBCASE("it ends for lack of state, and we took no last copy") {
-    e.loud.failed = FailedSeen{1.6, 4, "state lost"};
+    e.loud.failed = {{4, "state lost"}, 1.6};
     CHECK_FINDING(e, "P5", Finding::kBroken);
     e.deeds.push_back(deed(&chaos::faults::kKill, 1.5, 1));
     e.deeds.push_back(deed(&chaos::faults::kKill, 1.5, 2));

@@ -13,14 +13,14 @@ namespace starling::judge {
 
 TEST_CASE("a story keeps what it is told, twice if it is told twice") {
   const Story story = beginning().steps(0, 2).step(1.3, 1).done('a').story();
-  CHECK(story.steps == 5);
-  CHECK(story.micro_batches == 2);
+  CHECK(story.start.steps == 5);
+  CHECK(story.start.micro_batches == 2);
   CHECK(story.step_lines.size() == 3);
   CHECK(story.committed().size() == 2);
   CHECK(story.epochs.front().members.size() == 3);
-  CHECK(story.done->digest == starling::to_string(Digest{'a', 0}));
+  CHECK(story.done->digest == Digest{'a', 0});
   CHECK(story.oddities.empty());
-  const auto holders = story.epochs.front().holders_by_segment();
+  const auto holders = holders_by_segment(story.epochs.front());
   REQUIRE(holders.size() == 3);
   CHECK(holders[0] == std::vector<std::uint64_t>{1, 2});
 }

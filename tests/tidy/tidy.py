@@ -55,6 +55,7 @@ JUDGES_MAY_USE = {
                      "collectives/tcp/handshake.h"),
 }
 JUDGES_MAY_ALSO_USE = {
+    "tools/judge/story.h": "core/observe/event.h",
     "tools/judge/story_file.cpp": "core/observe/event_reader.h",
     "tools/judge/audit/sample_order.cpp": "core/data/lanes.h",
 }

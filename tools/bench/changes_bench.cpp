@@ -39,11 +39,12 @@ class Changes {
     }
     if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\n");
     const auto& workers = run_.story().workers;
-    lost_ = static_cast<std::size_t>(std::count_if(workers.begin(), workers.end(),
-                                                   [](const auto& w) { return w.what == "lost"; }));
-    for (const judge::EpochSeen& epoch : run_.story().epochs)
-      if (epoch.kind == "forced")
-        std::fprintf(stderr, "epoch %s was forced: %s\n", epoch.id.c_str(), epoch.cause.c_str());
+    lost_ = static_cast<std::size_t>(
+        std::ranges::count(workers, WorkerChange::kLost, &event::WorkerChanged::what));
+    for (const event::EpochFormed& epoch : run_.story().epochs)
+      if (epoch.kind == PlanKind::kForced)
+        std::fprintf(stderr, "epoch %s was forced: %s\n", to_string(epoch.id).c_str(),
+                     epoch.cause.c_str());
     return run_.each_once();
   }
 

@@ -7,7 +7,7 @@ namespace starling::bench {
 namespace {
 
 double distance_ms(const judge::Story& story, std::size_t i) {
-  return 1000 * (story.step_lines[i].second.t - story.step_lines[i - 1].second.t);
+  return 1000 * (story.step_lines[i].t - story.step_lines[i - 1].t);
 }
 
 // Returns the part of a stretch whose steps have a step before them.
@@ -26,7 +26,7 @@ double quantile(std::vector<double> values, double q) {
 
 double median_step_ms(const judge::Story& story, std::uint32_t world) {
   std::vector<double> ms;
-  const auto like = [&](std::size_t i) { return story.step_lines[i].second.world == world; };
+  const auto like = [&](std::size_t i) { return story.step_lines[i].world == world; };
   for (std::size_t i = 2; i < story.step_lines.size(); ++i)
     if (like(i) && like(i - 1) && like(i - 2)) ms.push_back(distance_ms(story, i));
   return quantile(std::move(ms), 0.5);
@@ -37,7 +37,7 @@ Gap gap_after(const judge::Story& story, double t, std::uint32_t world, std::siz
   bool there = false;
   std::size_t seen = 0;
   for (std::size_t i = 1; i < story.step_lines.size() && (seen < steps || !there); ++i) {
-    const judge::StepSeen& step = story.step_lines[i].second;
+    const auto& step = story.step_lines[i];
     if (step.t <= t) continue;
     if (seen++ < steps) gap.longest = std::max(gap.longest, distance_ms(story, i));
     if (there || step.world != world) continue;
@@ -48,12 +48,12 @@ Gap gap_after(const judge::Story& story, double t, std::uint32_t world, std::siz
 }
 
 QuietSteps::QuietSteps(const judge::Story& story, const std::vector<Stretch>& quiet)
-    : micro_batches_(story.micro_batches) {
+    : micro_batches_(story.start.micro_batches) {
   std::map<std::uint32_t, std::vector<double>> ms;
   for (const Stretch& stretch : quiet) {
     const Stretch steps = measurable(story, stretch);
     for (std::size_t i = steps.first; i < steps.last; ++i)
-      ms[story.step_lines[i].second.world].push_back(distance_ms(story, i));
+      ms[story.step_lines[i].world].push_back(distance_ms(story, i));
   }
   for (auto& [n, values] : ms) medians_[n] = quantile(std::move(values), 0.5);
 }
@@ -80,16 +80,16 @@ ChangeFigures change_figures(const judge::Story& story, const Stretch& stretch,
   const Stretch steps = measurable(story, stretch);
   if (steps.first >= steps.last) return figures;
   for (std::size_t i = steps.first; i < steps.last; ++i) {
-    const double expected = quiet.ms(story.step_lines[i].second.world);
+    const double expected = quiet.ms(story.step_lines[i].world);
     figures.ms.push_back(distance_ms(story, i));
     if (expected > 0) figures.ratios.push_back(figures.ms.back() / expected);
   }
-  const double from = story.step_lines[steps.first - 1].second.t;
-  const double to = story.step_lines[steps.last - 1].second.t;
-  for (const judge::EpochSeen& epoch : story.epochs) {
+  const double from = story.step_lines[steps.first - 1].t;
+  const double to = story.step_lines[steps.last - 1].t;
+  for (const auto& epoch : story.epochs) {
     if (epoch.t <= from || epoch.t > to) continue;
     ++figures.epochs;
-    if (epoch.kind == "forced") ++figures.forced;
+    if (epoch.kind == PlanKind::kForced) ++figures.forced;
   }
   return figures;
 }

@@ -81,20 +81,20 @@ Result<> LiveRun::start(const std::string& job, std::uint32_t workers, std::uint
 }
 
 Result<pid_t> LiveRun::join(const std::vector<std::string>& more) {
-  std::vector<std::string> arguments{"worker", "--join",    story_.address,
-                                     "--keys", story_.keys, "--quiet"};
+  std::vector<std::string> arguments{"worker", "--join",          story_.start.address,
+                                     "--keys", story_.start.keys, "--quiet"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return children_.spawn(arguments, log_, log_);
 }
 
-const judge::LeaderSeen* LiveRun::leader() const {
+const event::LeaderElected* LiveRun::leader() const {
   const auto& told = story_.leaders;
   const auto newest = std::max_element(
       told.begin(), told.end(), [](const auto& a, const auto& b) { return a.term < b.term; });
   return newest == told.end() ? nullptr : &*newest;
 }
 
-judge::WorkerSeen LiveRun::seen(std::uint64_t id, const std::string& what) const {
+event::WorkerChanged LiveRun::seen(std::uint64_t id, WorkerChange what) const {
   for (auto it = story_.workers.rbegin(); it != story_.workers.rend(); ++it)
     if (it->id == id && it->what == what) return *it;
   return {};
@@ -136,7 +136,7 @@ std::string LiveRun::last_words() const {
 }
 
 bool LiveRun::calm(std::uint32_t workers) const {
-  const judge::EpochSeen* last = story_.last_epoch();
+  const event::EpochFormed* last = story_.last_epoch();
   const bool exposed = !story_.exposures.empty() && story_.exposures.back().segments > 0;
   return last && last->members.size() == workers && last->moves == 0 && !exposed;
 }
@@ -148,8 +148,9 @@ bool LiveRun::coordinators_up() const {
     const auto line = chaos::command_line(pid);
     return line.size() > 1 && line[1] == "coordinator";
   });
-  const judge::LeaderSeen* leads = leader();
-  return static_cast<std::size_t>(up) == coordinators_ && leads && chaos::alive(leads->pid);
+  const event::LeaderElected* leads = leader();
+  return static_cast<std::size_t>(up) == coordinators_ && leads &&
+         chaos::alive(static_cast<int>(leads->pid));
 }
 
 Result<std::size_t> LiveRun::settle(std::uint32_t workers, std::size_t steps) {

@@ -31,9 +31,9 @@ class LiveRun {
   const judge::Story& story() const { return story_; }
   const std::string& folder() const { return folder_; }  // there before the run is
   // Returns the coordinator process of the highest term that led. Null: none was told.
-  const judge::LeaderSeen* leader() const;
+  const event::LeaderElected* leader() const;
   // Returns the last event of this worker's life; without one, a life without a process.
-  judge::WorkerSeen seen(std::uint64_t id, const std::string& what) const;
+  event::WorkerChanged seen(std::uint64_t id, WorkerChange what) const;
 
   // Reads events until the condition holds. Errors: kUnavailable  not within a minute and 60
   // steps, or ended by a signal; kInternal  the run ended; kCorrupt  a line that is no event.

@@ -50,7 +50,7 @@ struct Loss {
   double longest = 0;      // longest distance of two commits from the loss to the fourth after it
   double detect = 0;       // kill to the stop of the member that passed first
   std::size_t epochs = 0;  // plans until it was made good
-  std::optional<judge::PauseSeen> pause;
+  std::optional<Pause> pause;
 };
 
 // A Wire is the network's own time: a step's sums to their owners, as many bytes back.
@@ -112,7 +112,7 @@ class RecoveryBench {
     return ok();
   }
 
-  Result<> disturb(const judge::MemberSeen& victim, pid_t pid) {
+  Result<> disturb(const event::EpochMember& victim, pid_t pid) {
     if (network_) return network_->cut(victim.name);
     const int signal = options_.kind == LossKind::kFreeze ? SIGSTOP : SIGKILL;
     if (pid == 0 || ::kill(pid, signal) != 0)
@@ -121,7 +121,7 @@ class RecoveryBench {
   }
 
   // A frozen or cut worker is fenced, and its guard starts a new life, which joins.
-  Result<> make_good(const judge::MemberSeen& victim, pid_t pid) {
+  Result<> make_good(const event::EpochMember& victim, pid_t pid) {
     if (network_) return network_->mend(victim.name);
     if (options_.kind == LossKind::kFreeze) {
       ::kill(pid, SIGCONT);
@@ -134,13 +134,13 @@ class RecoveryBench {
   Result<> lose_one() {
     const judge::Story& story = run_.story();
     const auto& members = story.epochs.back().members;
-    const judge::MemberSeen victim = members[draw_() % members.size()];
+    const event::EpochMember victim = members[draw_() % members.size()];
     const double typical = median_step_ms(story, options_.workers);
     std::this_thread::sleep_for(
         std::chrono::duration<double, std::milli>(1.5 * typical * double(draw_() % 1000) / 1000));
     const std::size_t epochs = story.epochs.size();
     const double at = story.now();
-    const pid_t pid = run_.seen(victim.id, "joined").pid;
+    const auto pid = static_cast<pid_t>(run_.seen(victim.id, WorkerChange::kJoined).pid);
     if (options_.kind == LossKind::kKillWithLeader) {
       STARLING_TRY(lose_leader());
     }
@@ -148,7 +148,7 @@ class RecoveryBench {
     const auto committed_after = [&] {
       const auto& steps = story.step_lines;
       return std::count_if(steps.rbegin(), steps.rend(), [&](const auto& s) {
-        return s.second.t > at && s.second.world == options_.workers - 1;
+        return s.t > at && s.world == options_.workers - 1;
       });
     };
     STARLING_TRY(run_.wait_for("the others go on", [&] { return committed_after() >= 4; }));
@@ -158,17 +158,18 @@ class RecoveryBench {
 
   // `starling run` starts the coordinator again.
   Result<> lose_leader() {
-    const judge::LeaderSeen* leader = run_.leader();
-    if (!leader || ::kill(leader->pid, SIGKILL) != 0)
+    const event::LeaderElected* leader = run_.leader();
+    if (!leader || ::kill(static_cast<pid_t>(leader->pid), SIGKILL) != 0)
       return Error(Code::kInternal, "the leader's process is not there to be killed");
-    election_ms_ = leader->election_ms;
+    election_ms_ = double(leader->election_ms);
     return ok();
   }
 
-  void note(const judge::MemberSeen& victim, double at, std::size_t epochs_before) {
+  void note(const event::EpochMember& victim, double at, std::size_t epochs_before) {
     Loss loss;
     const char* phase = words_of(options_.kind).phase;
-    loss.phase = phase ? phase : run_.seen(victim.id, "lost").phase;
+    const auto told = run_.seen(victim.id, WorkerChange::kLost).phase;
+    loss.phase = phase ? phase : told ? to_string(*told) : "";
     const Gap gap = gap_after(run_.story(), at, options_.workers - 1);
     loss.gap = gap.to_world;
     loss.longest = gap.longest;
@@ -176,12 +177,12 @@ class RecoveryBench {
     loss.epochs = epochs.size() - epochs_before;
     const auto forced =
         std::find_if(epochs.begin() + static_cast<std::ptrdiff_t>(epochs_before), epochs.end(),
-                     [](const judge::EpochSeen& e) { return e.pause.has_value(); });
+                     [](const event::EpochFormed& e) { return e.pause.has_value(); });
     if (forced != epochs.end()) {
       loss.pause = forced->pause;
-      const judge::PauseSeen& p = *loss.pause;
-      loss.detect =
-          1000 * (forced->t - at) - (p.report + p.plan + p.connect + p.compute + p.reduce + p.vote);
+      const Pause& p = *loss.pause;
+      loss.detect = 1000 * (forced->t - at) - (p.report_ms + p.plan_ms + p.connect_ms +
+                                               p.compute_ms + p.reduce_ms + p.vote_ms);
     }
     losses_.push_back(std::move(loss));
   }
@@ -208,12 +209,12 @@ void RecoveryBench::report() const {
   for (const Loss& loss : losses_) {
     if (!loss.pause) continue;
     parts["1 detect"].push_back(loss.detect);
-    parts["2 report"].push_back(loss.pause->report);
-    parts["3 plan"].push_back(loss.pause->plan);
-    parts["4 connect"].push_back(loss.pause->connect);
-    parts["5 compute"].push_back(loss.pause->compute);
-    parts["6 reduce"].push_back(loss.pause->reduce);
-    parts["7 vote"].push_back(loss.pause->vote);
+    parts["2 report"].push_back(loss.pause->report_ms);
+    parts["3 plan"].push_back(loss.pause->plan_ms);
+    parts["4 connect"].push_back(loss.pause->connect_ms);
+    parts["5 compute"].push_back(loss.pause->compute_ms);
+    parts["6 reduce"].push_back(loss.pause->reduce_ms);
+    parts["7 vote"].push_back(loss.pause->vote_ms);
   }
   const std::size_t twice = static_cast<std::size_t>(
       std::count_if(losses_.begin(), losses_.end(), [](const Loss& l) { return !l.pause; }));

@@ -61,10 +61,10 @@ Result<std::string> write_job(const Job& job, const LiveRun& run) {
 
 // Notes, of epochs of several workers, how long the first step on the device took, in time and steps.
 void note_transport(const judge::Story& story, Way& way) {
-  for (const judge::EpochSeen& epoch : story.epochs) {
+  for (const event::EpochFormed& epoch : story.epochs) {
     std::optional<double> begun;
     std::size_t before = 0;
-    for (const auto& [version, step] : story.step_lines) {
+    for (const auto& step : story.step_lines) {
       if (step.epoch != epoch.id) continue;
       if (!begun) begun = step.t;
       if (step.on_device) {
@@ -98,11 +98,11 @@ Result<> measure_quiet(const TransportBenchOptions& options, const Job& job, Way
   std::vector<double> ms;
   std::size_t on_device = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    on_device += steps[i].second.on_device ? 1 : 0;
-    if (i >= kWarmUp && steps[i].second.on_device == way.on_device())
-      ms.push_back(1000 * (steps[i].second.t - steps[i - 1].second.t));
+    on_device += steps[i].on_device ? 1 : 0;
+    if (i >= kWarmUp && steps[i].on_device == way.on_device())
+      ms.push_back(1000 * (steps[i].t - steps[i - 1].t));
   }
-  way.digest = run.story().done->digest;
+  way.digest = to_string(run.story().done->digest);
   way.step_ms = quantile(ms, 0.5);
   way.step_p99_ms = quantile(std::move(ms), 0.99);
   way.tcp_bytes = bytes_a_step(times, kWarmUp);
@@ -163,9 +163,8 @@ class Disturbed {
     return run_.wait_for("device steps", [&] {
       const auto& steps = run_.story().step_lines;
       return steps.size() >= kSettled &&
-             std::all_of(steps.end() - kSettled, steps.end(), [&](const auto& s) {
-               return s.second.on_device && s.second.world == workers;
-             });
+             std::all_of(steps.end() - kSettled, steps.end(),
+                         [&](const auto& s) { return s.on_device && s.world == workers; });
     });
   }
 
@@ -179,20 +178,19 @@ class Disturbed {
   Result<> lose_one() {
     const judge::Story& story = run_.story();
     const auto& members = story.epochs.back().members;
-    const judge::MemberSeen victim = members[draw_() % members.size()];
+    const event::EpochMember victim = members[draw_() % members.size()];
     const double typical = median_step_ms(story, options_.workers);
     std::this_thread::sleep_for(
         std::chrono::duration<double, std::milli>(1.5 * typical * double(draw_() % 1000) / 1000));
     const double at = story.now();
-    const pid_t pid = run_.seen(victim.id, "joined").pid;
+    const auto pid = static_cast<pid_t>(run_.seen(victim.id, WorkerChange::kJoined).pid);
     if (pid == 0 || ::kill(pid, SIGKILL) != 0)
       return Error(Code::kInternal, "worker " + victim.name + " is not there to be killed");
     const std::uint32_t rest = options_.workers - 1;
     STARLING_TRY(run_.wait_for("the others go on", [&] {
       const auto& steps = story.step_lines;
-      return std::count_if(steps.rbegin(), steps.rend(), [&](const auto& s) {
-               return s.second.t > at && s.second.world == rest;
-             }) >= 4;
+      return std::count_if(steps.rbegin(), steps.rend(),
+                           [&](const auto& s) { return s.t > at && s.world == rest; }) >= 4;
     }));
     way_.kill_ms.push_back(gap_after(story, at, rest).to_world - typical);
     return ok();

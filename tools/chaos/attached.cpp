@@ -78,7 +78,7 @@ Result<> Attached::find() {
   const std::string where = (fs::path(options_.run) / "events.jsonl").string();
   if (!story_.started) return bad_input("no run: expected the events of one in " + where);
   if (story_.over()) return bad_input("the run has ended; " + where);
-  auto ring = KeyRing::load(options_.keys.empty() ? story_.keys : options_.keys);
+  auto ring = KeyRing::load(options_.keys.empty() ? story_.start.keys : options_.keys);
   if (!ring) return std::move(ring).error();
   ring_ = std::move(ring).value();
   follow();
@@ -93,13 +93,14 @@ bool Attached::is_here(int pid) const {
   return ring && same_job(ring.value(), ring_);
 }
 
-void Attached::learn(const judge::WorkerSeen& seen) {
-  if (seen.what != "joined") return cast_.elsewhere(seen.id, false);
+void Attached::learn(const judge::Told<event::WorkerChanged>& seen) {
+  if (seen.what != WorkerChange::kJoined) return cast_.elsewhere(seen.id, false);
   const Player* known = cast_.find(seen.name);
   const bool new_life = known && !known->over;
   if (!new_life) {
-    if (seen.pid == 0 || !is_here(seen.pid)) return cast_.elsewhere(seen.id, true);
-    const int parent = look_at(seen.pid).value_or(ProcessSeen{}).parent;
+    const int pid = static_cast<int>(seen.pid);
+    if (pid == 0 || !is_here(pid)) return cast_.elsewhere(seen.id, true);
+    const int parent = look_at(pid).value_or(ProcessSeen{}).parent;
     cast_.add(seen.name, is_worker(command_line(parent)) ? parent : 0, seen.t);
   }
   cast_.learn(seen);
@@ -147,8 +148,8 @@ void Attached::wait_for_the_story() {
   const auto end = Clock::now() + kLastWord;
   const auto told = [&] {
     if (story_.over()) return true;
-    const judge::EpochSeen* last = story_.last_epoch();
-    return last && !story_.step_lines.empty() && story_.step_lines.back().second.epoch == last->id;
+    const auto* last = story_.last_epoch();
+    return last && !story_.step_lines.empty() && story_.step_lines.back().epoch == last->id;
   };
   do {
     follow();
@@ -158,14 +159,12 @@ void Attached::wait_for_the_story() {
 
 judge::Story without_loose_end(judge::Story story) {
   if (story.over() || story.ledger_lines.empty()) return story;
-  const auto highest = [](const auto& lines) {
-    Version version = 0;
-    for (const auto& line : lines) version = std::max(version, line.first);
-    return version;
-  };
-  const Version whole = std::min(highest(story.step_lines), highest(story.ledger_lines));
-  std::erase_if(story.step_lines, [&](const auto& line) { return line.first > whole; });
-  std::erase_if(story.ledger_lines, [&](const auto& line) { return line.first > whole; });
+  Version steps = 0, ledgers = 0;  // the highest
+  for (const auto& step : story.step_lines) steps = std::max(steps, step.record.version);
+  for (const auto& ledger : story.ledger_lines) ledgers = std::max(ledgers, ledger.version);
+  const Version whole = std::min(steps, ledgers);
+  std::erase_if(story.step_lines, [&](const auto& step) { return step.record.version > whole; });
+  std::erase_if(story.ledger_lines, [&](const auto& ledger) { return ledger.version > whole; });
   return story;
 }
 

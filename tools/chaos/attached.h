@@ -50,7 +50,7 @@ class Attached {
 
  private:
   void follow();
-  void learn(const judge::WorkerSeen& seen);
+  void learn(const judge::Told<event::WorkerChanged>& seen);
   bool is_here(int pid) const;
   void wait_for_the_story();
 

@@ -42,19 +42,19 @@ Player* Cast::by_process(int pid) {
   return nullptr;
 }
 
-void Cast::learn(const judge::WorkerSeen& seen) {
+void Cast::learn(const event::WorkerChanged& seen) {
   Player* player = find(seen.name);
   if (!player) return;
-  if (seen.what == "joined" && player->is_older_than(seen.id)) {
+  if (seen.what == WorkerChange::kJoined && player->is_older_than(seen.id)) {
     player->id = seen.id;
-    if (seen.pid != 0 && seen.pid != player->pid) player->pid = seen.pid;
+    if (seen.pid != 0) player->pid = static_cast<int>(seen.pid);
   }
 }
 
-void Cast::learn(const judge::EpochSeen& epoch) {
+void Cast::learn(const event::EpochFormed& epoch) {
   epoch_ = epoch;
   // The event of a worker's joining may have been lost with a coordinator.
-  for (const judge::MemberSeen& m : epoch.members)
+  for (const event::EpochMember& m : epoch.members)
     if (Player* player = find(m.name); player && player->is_older_than(m.id)) player->id = m.id;
 }
 
@@ -90,7 +90,8 @@ void Cast::look() {
 std::vector<Player*> Cast::members() {
   std::vector<Player*> found;
   for (Player& player : players_)
-    if (player.can_be_hit() && player.id != 0 && epoch_.has(player.id)) found.push_back(&player);
+    if (player.can_be_hit() && player.id != 0 && judge::is_member(epoch_, player.id))
+      found.push_back(&player);
   std::sort(found.begin(), found.end(),
             [](const Player* a, const Player* b) { return a->id < b->id; });
   return found;
@@ -115,7 +116,7 @@ bool Cast::last_copies(const std::vector<const Player*>& taken) const {
   for (const Player& player : players_)
     if (player.can_be_hit() && std::find(taken.begin(), taken.end(), &player) == taken.end())
       able.insert(player.id);
-  for (const auto& holders : epoch_.holders_by_segment())
+  for (const auto& holders : judge::holders_by_segment(epoch_))
     if (std::none_of(holders.begin(), holders.end(),
                      [&](std::uint64_t id) { return able.count(id) > 0; }))
       return true;
@@ -139,10 +140,10 @@ std::vector<judge::Revenant> revenants_of(const judge::Story& story,
     if (deed.outcome != judge::Deed::Outcome::kDone || !deed.judged.silences) continue;
     for (const judge::Target& target : deed.targets) {
       if (target.id == 0) continue;
-      for (const judge::EpochSeen& epoch : story.epochs) {
+      for (const auto& epoch : story.epochs) {
         const double at = judge::committed_at(epoch);
-        if (at <= deed.t || at > deed.until_t || epoch.has(target.id)) continue;
-        judge::Revenant revenant{target, epoch.id, deed.until_t, std::nullopt};
+        if (at <= deed.t || at > deed.until_t || judge::is_member(epoch, target.id)) continue;
+        judge::Revenant revenant{target, to_string(epoch.id), deed.until_t, std::nullopt};
         const auto [first, last] = gone.equal_range(target.pid);  // in the order of time
         const auto it =
             std::find_if(first, last, [&](const auto& g) { return g.second >= deed.t; });

@@ -48,8 +48,8 @@ class Cast {
   Player* by_process(int pid);
 
   // Call these after each event of the run and regularly, so that `pid`, `id` and `over` stay true.
-  void learn(const judge::WorkerSeen& seen);
-  void learn(const judge::EpochSeen& epoch);
+  void learn(const event::WorkerChanged& seen);
+  void learn(const event::EpochFormed& epoch);
   void look();  // at the processes
   // Notes a worker that we may not hit, whose copies count all the same.
   void elsewhere(std::uint64_t id, bool there);
@@ -69,7 +69,7 @@ class Cast {
 
  private:
   std::list<Player> players_;  // addresses stay
-  judge::EpochSeen epoch_;     // the last one told of
+  event::EpochFormed epoch_;   // the last one told of
   std::set<std::uint64_t> elsewhere_;
   std::multimap<int, double> gone_;  // a pid may stand here twice
   std::set<int> watched_;            // processes that have computed and are there

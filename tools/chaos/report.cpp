@@ -63,7 +63,8 @@ OrderedJson runs_of(const judge::Evidence& e) {
                   {"epochs", e.loud.epochs.size()},
                   {"step_ms_median", e.loud.median_step_ms()},
                   {"exit_code", e.run_status},
-                  {"digest", e.loud.done ? OrderedJson(e.loud.done->digest) : OrderedJson(nullptr)},
+                  {"digest", e.loud.done ? OrderedJson(starling::to_string(e.loud.done->digest))
+                                         : OrderedJson(nullptr)},
                   {"reference_digest", e.reference_digest}};
   if (e.quiet) out["undisturbed_step_ms_median"] = e.quiet->median_step_ms();
   return out;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -125,7 +126,7 @@ Result<judge::Story> Stage::quiet(const std::string& name, std::uint64_t steps) 
           judge::read_story((fs::path(path(name)) / "events.jsonl").string());
       begun = story.started;
       if (begun) {
-        STARLING_TRY(start_all_by_command(story));
+        STARLING_TRY(start_all_by_command(story.start));
       }
     }
     for (const auto& end : children_.reap()) {
@@ -185,7 +186,7 @@ Result<judge::Evidence> Stage::disturbed() {
       return Error(Code::kUnavailable, "ended by a signal");
     }
     if (story_.step_lines.empty()) continue;
-    const double first = story_.step_lines.front().second.t;
+    const double first = story_.step_lines.front().t;
     if (options_.strangers && !knocking_.valid() && now() > first + kStrangers_s)
       let_strangers_try();
     disturber.advance(now(), first);
@@ -300,7 +301,7 @@ std::size_t Stage::said(const std::string& text) const {
 }
 
 void Stage::tell_news() {
-  const double from = story_.step_lines.empty() ? 0 : story_.step_lines.front().second.t;
+  const double from = story_.step_lines.empty() ? 0 : story_.step_lines.front().t;
   char text[200];
   // Time counts from the first step, and no line goes back behind the one before it.
   const auto at = [&](double t) {
@@ -310,20 +311,21 @@ void Stage::tell_news() {
   };
   for (; told_workers_ < story_.workers.size(); ++told_workers_) {
     const auto& seen = story_.workers[told_workers_];
-    if (from > 0) tell(at(seen.t) + seen.name + " " + seen.what);
+    if (from > 0) tell(at(seen.t) + seen.name + " " + to_string(seen.what));
   }
   for (; told_epochs_ < story_.epochs.size(); ++told_epochs_) {
     const auto& epoch = story_.epochs[told_epochs_];
-    tell(at(epoch.t) + "epoch " + epoch.id + " (" + epoch.kind + ", " +
+    tell(at(epoch.t) + "epoch " + to_string(epoch.id) + " (" + to_string(epoch.kind) + ", " +
          std::to_string(epoch.members.size()) + " workers): " + epoch.cause);
   }
   for (; told_warnings_ < story_.warnings.size(); ++told_warnings_)
     tell(at(now()) + "warning: " + story_.warnings[told_warnings_]);
-  if (story_.step_lines.empty() || story_.step_lines.back().second.t - told_step_t_ < 2) return;
-  const auto& [version, step] = story_.step_lines.back();
+  if (story_.step_lines.empty() || story_.step_lines.back().t - told_step_t_ < 2) return;
+  const auto& step = story_.step_lines.back();
   told_step_t_ = step.t;
   std::snprintf(text, sizeof text, "step %" PRIu64 " of %" PRIu64 ", loss %.4f, %u workers",
-                version.value(), story_.steps, step.loss.value_or(0), step.world);
+                step.record.version.value(), story_.start.steps,
+                std::isfinite(step.record.loss) ? step.record.loss : 0, step.world);
   const std::string line = text;
   tell(at(step.t) + line);
 }
@@ -341,11 +343,11 @@ Result<pid_t> Stage::start_by_command(const std::string& join, const std::string
   return children_.spawn_command(command, worker_log_, worker_log_);
 }
 
-Result<> Stage::start_all_by_command(const judge::Story& story) {
+Result<> Stage::start_all_by_command(const event::Started& start) {
   if (worker_log_ < 0) worker_log_ = open_log(path("workers.log"));
   if (worker_log_ < 0) return Error(Code::kBadInput, "cannot write " + path("workers.log"));
   for (std::uint32_t i = 0; i < options_.plan.workers; ++i) {
-    STARLING_TRY(pid, start_by_command(story.address, story.keys, "worker-" + std::to_string(i)));
+    STARLING_TRY(pid, start_by_command(start.address, start.keys, "worker-" + std::to_string(i)));
     (void)pid;
   }
   return ok();
@@ -361,14 +363,15 @@ Player* Stage::start_worker(double now) {
     name.clear();
   }
   if (name.empty()) return nullptr;
-  auto place = options_.links ? options_.links->place(name, addresses_in(story_.address))
-                              : Result<Links::Place>(Links::Place{{"--join", story_.address}, -1});
+  const event::Started& start = story_.start;
+  auto place = options_.links ? options_.links->place(name, addresses_in(start.address))
+                              : Result<Links::Place>(Links::Place{{"--join", start.address}, -1});
   if (!place) {
     tell(place.error().text());
     return nullptr;
   }
   Strings arguments = {"worker",    "--quiet",
-                       "--keys",    story_.keys,
+                       "--keys",    start.keys,
                        "--name",    name,
                        "--threads", std::to_string(options_.plan.threads),
                        "--notice",  job_words::number_text(options_.disturber.notice_s),
@@ -377,7 +380,7 @@ Player* Stage::start_worker(double now) {
   arguments.insert(arguments.end(), where.arguments.begin(), where.arguments.end());
   const Inside inside(where.netns);
   auto pid = options_.command.empty() ? children_.spawn(arguments, worker_log_, worker_log_)
-                                      : start_by_command(story_.address, story_.keys, name);
+                                      : start_by_command(start.address, start.keys, name);
   if (!pid) {
     tell(pid.error().text());
     return nullptr;
@@ -402,7 +405,7 @@ std::vector<judge::Target> Stage::coordinators() const {
 void Stage::let_strangers_try() {
   constexpr std::size_t kWorkersTried = 2;
   Doors doors;
-  doors.coordinators = addresses_in(story_.address);
+  doors.coordinators = addresses_in(story_.start.address);
   for (const Player& player : cast_.players()) {
     if (player.pid == 0 || doors.bulk.size() + doors.workers.size() >= kWorkersTried) continue;
     const auto host = options_.links ? options_.links->address_of(player.name) : std::string();
@@ -412,8 +415,7 @@ void Stage::let_strangers_try() {
       else
         doors.workers.push_back(host + ":" + std::to_string(port));
   }
-  if (const judge::EpochSeen* epoch = story_.last_epoch())
-    std::sscanf(epoch->id.c_str(), "%" SCNu64 ".%" SCNu64, &doors.epoch.term, &doors.epoch.counter);
+  if (const auto* epoch = story_.last_epoch()) doors.epoch = epoch->id;
   doors.seed = options_.plan.seed + 1;
   knocking_ = std::async(std::launch::async, [doors] { return knock(doors); });
   if (auto started = start_stranger(); !started) tell("no stranger: " + started.error().text());
@@ -422,7 +424,7 @@ void Stage::let_strangers_try() {
 // Starts a real worker that knows all that is public and has a key of
 // its own. Its job file differs in nothing that the group compares.
 Result<> Stage::start_stranger() {
-  STARLING_TRY(ring, KeyRing::load(story_.keys));
+  STARLING_TRY(ring, KeyRing::load(story_.start.keys));
   STARLING_TRY(keys, stranger_keys(ring));
   STARLING_TRY(keys.save(path("stranger-keys")));
   STARLING_TRY(job, read_job((fs::path(path("disturbed")) / "job.toml").string()));
@@ -431,7 +433,7 @@ Result<> Stage::start_stranger() {
   file << format_job(job);
   file.close();
   if (!file) return Error(Code::kBadInput, "cannot write " + path("stranger.toml"));
-  STARLING_TRY(pid, children_.spawn({"worker", "--quiet", "--join", story_.address, "--keys",
+  STARLING_TRY(pid, children_.spawn({"worker", "--quiet", "--join", story_.start.address, "--keys",
                                      path("stranger-keys"), "--job", path("stranger.toml")},
                                     worker_log_, worker_log_));
   stranger_ = pid;
@@ -446,8 +448,8 @@ std::vector<judge::Stranger> Stage::strangers() {
                          stranger_status_ ? "exit code " + std::to_string(*stranger_status_)
                                           : std::string("still there"),
                          stranger_met_};
-  for (const judge::WorkerSeen& seen : story_.workers)
-    if (stranger_pids_.count(seen.pid) && seen.what == "joined") {
+  for (const event::WorkerChanged& seen : story_.workers)
+    if (stranger_pids_.count(static_cast<int>(seen.pid)) && seen.what == WorkerChange::kJoined) {
       worker.refused = false;
       worker.seen = "joined as " + seen.name;
     }

@@ -65,7 +65,7 @@ class Stage {
   Player* start_worker(double now);
   Result<pid_t> start_by_command(const std::string& join, const std::string& keys,
                                  const std::string& name);
-  Result<> start_all_by_command(const judge::Story& story);
+  Result<> start_all_by_command(const event::Started& start);
   void take_words();
   void note_stall(double t);
   std::size_t said(const std::string& text) const;

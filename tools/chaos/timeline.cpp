@@ -12,11 +12,10 @@ namespace starling::chaos {
 namespace {
 
 constexpr double kLane = 14;
-constexpr double kGapInData = std::numeric_limits<double>::quiet_NaN();
 
 double end_of(const judge::Story& story) {
   double end = 1;
-  for (const auto& [version, step] : story.step_lines) end = std::max(end, step.t);
+  for (const auto& step : story.step_lines) end = std::max(end, step.t);
   for (const auto& epoch : story.epochs) end = std::max(end, epoch.t);
   if (story.done) end = std::max(end, story.done->t);
   if (story.failed) end = std::max(end, story.failed->t);
@@ -88,14 +87,14 @@ std::string joined(const Words& words, const char* last) {
 
 void draw_epochs(Chart& chart, const judge::Story& story) {
   const double top = chart.strip("epochs", 18);
-  for (const judge::EpochSeen& epoch : story.epochs) {
-    std::string tip = "epoch " + epoch.id + ", " + epoch.kind + ", " +
+  for (const auto& epoch : story.epochs) {
+    std::string tip = "epoch " + to_string(epoch.id) + ", " + to_string(epoch.kind) + ", " +
                       std::to_string(epoch.members.size()) + " workers: " + epoch.cause;
     if (epoch.detect_ms) tip += "; detect " + fixed(*epoch.detect_ms, 0) + " ms";
     if (epoch.form_ms) tip += ", form " + fixed(*epoch.form_ms, 0) + " ms";
     if (epoch.resume_ms) tip += ", resume " + fixed(*epoch.resume_ms, 0) + " ms";
     chart.tick(judge::committed_at(epoch), top, 18,
-               epoch.kind == "prepared" ? "prepared" : "forced", tip);
+               epoch.kind == PlanKind::kPrepared ? "prepared" : "forced", tip);
   }
 }
 
@@ -107,15 +106,15 @@ std::vector<Life> lives_of(const judge::Story& story, double end) {
     if (fresh) lives.push_back({id, name, t, end, "", 0});
     return lives[it->second];
   };
-  for (const judge::WorkerSeen& seen : story.workers) {
+  for (const auto& seen : story.workers) {
     Life& life = life_of(seen.id, seen.name, seen.t);
-    if (seen.what == "joined" || !life.end.empty()) continue;
+    if (seen.what == WorkerChange::kJoined || !life.end.empty()) continue;
     life.to = seen.t;
-    life.end = seen.what;
+    life.end = to_string(seen.what);
   }
   // Adds the lives that only epochs tell of.
-  for (const judge::EpochSeen& epoch : story.epochs)
-    for (const judge::MemberSeen& m : epoch.members)
+  for (const auto& epoch : story.epochs)
+    for (const event::EpochMember& m : epoch.members)
       life_of(m.id, m.name, judge::committed_at(epoch));
   std::sort(lives.begin(), lives.end(),
             [](const Life& a, const Life& b) { return a.from < b.from; });
@@ -166,20 +165,20 @@ Chart timeline(const judge::Story& story, const std::vector<judge::Deed>& deeds,
 
   std::vector<judge::Point> world, loss, copies;
   double lowest = std::numeric_limits<double>::infinity(), highest = -lowest, most = 1;
-  for (const auto& [version, step] : story.step_lines) {
+  for (const auto& step : story.step_lines) {
     world.push_back({step.t, double(step.world)});
     most = std::max(most, double(step.world));
-    loss.push_back({step.t, step.loss.value_or(kGapInData)});
-    if (!step.loss) continue;
-    lowest = std::min(lowest, *step.loss);
-    highest = std::max(highest, *step.loss);
+    loss.push_back({step.t, step.record.loss});
+    if (!std::isfinite(step.record.loss)) continue;
+    lowest = std::min(lowest, step.record.loss);
+    highest = std::max(highest, step.record.loss);
   }
   double top = chart.strip("world size", 50);
   chart.scale(top, 50, 0, most, "");
   chart.curve(world, top, 50, 0, most, true, "curve");
 
   double wanted = 1;
-  for (const judge::ExposureSeen& exposure : story.exposures) {
+  for (const auto& exposure : story.exposures) {
     copies.push_back({exposure.t, double(exposure.copies_min)});
     wanted = std::max(wanted, double(exposure.wanted));
   }

@@ -15,18 +15,18 @@ constexpr int kSizes = 6;  // measured at most: each is a run of its own
 
 struct Turn {  // from then on these are the members
   double t = 0;
-  const EpochSeen* epoch = nullptr;
+  const event::EpochFormed* epoch = nullptr;
 };
 
 std::vector<Turn> turns_of(const Story& story) {
   std::map<Version, double> committed;
-  std::map<std::string, Version> first_step;  // of each epoch
-  for (const auto& [version, step] : story.step_lines) {
-    committed.emplace(version, step.t);
-    first_step.emplace(step.epoch, version);
+  std::map<EpochId, Version> first_step;  // of each epoch
+  for (const auto& step : story.step_lines) {
+    committed.emplace(step.record.version, step.t);
+    first_step.emplace(step.epoch, step.record.version);
   }
   std::vector<Turn> turns;
-  for (const EpochSeen& epoch : story.epochs) {
+  for (const auto& epoch : story.epochs) {
     if (epoch.base) {
       turns.push_back({committed_at(epoch), &epoch});
       continue;
@@ -55,9 +55,9 @@ std::map<std::uint64_t, double> taken_away(const Story& story, const std::vector
       by_pid.emplace(target.pid, t);
     }
   }
-  for (const WorkerSeen& seen : story.workers)
-    if (const auto it = by_pid.find(seen.pid); it != by_pid.end())
-      by_id.emplace(seen.id, it->second);
+  for (const event::WorkerChanged& worker : story.workers)
+    if (const auto it = by_pid.find(static_cast<int>(worker.pid)); it != by_pid.end())
+      by_id.emplace(worker.id, it->second);
   return by_id;
 }
 
@@ -95,13 +95,14 @@ double integral(const std::vector<Point>& points, double from, double to, F f) {
 }
 
 // Returns rates of committed steps from `from` to `to` whose two steps before had their epoch.
-std::vector<Rate> own_rates(const std::map<Version, StepSeen>& committed, double micro_batches,
-                            double from, double to) {
+std::vector<Rate> own_rates(const std::map<Version, Told<event::StepPassed>>& committed,
+                            double micro_batches, double from, double to) {
   struct Time {
     double seconds = 0, steps = 0;
   };
   std::map<std::uint32_t, Time> by_world;
-  const StepSeen *first = nullptr, *second = nullptr;  // the two before
+  const Told<event::StepPassed>* first = nullptr;  // the two before
+  const Told<event::StepPassed>* second = nullptr;
   for (const auto& [version, step] : committed) {
     const bool quiet = first && first->epoch == step.epoch && second->epoch == step.epoch;
     if (quiet && step.world > 0 && second->t >= from && step.t <= to) {
@@ -160,7 +161,7 @@ Goodput goodput_of(const Story& story, const std::vector<Deed>& deeds,
   Goodput out;
   if (story.step_lines.empty()) return out;
   const auto committed = story.committed();
-  out.from_t = story.step_lines.front().second.t;
+  out.from_t = story.step_lines.front().t;
   const double end = out.from_t + seconds;
   double after = 0, last = out.from_t;
   for (const auto& [version, step] : committed) {
@@ -170,12 +171,12 @@ Goodput goodput_of(const Story& story, const std::vector<Deed>& deeds,
   out.reached = after != 0;
   out.to_t = out.reached ? after : story.done ? last : end;
   for (const auto& [version, step] : committed)
-    if (step.t > out.from_t && step.t <= out.to_t) out.committed += story.micro_batches;
+    if (step.t > out.from_t && step.t <= out.to_t) out.committed += story.start.micro_batches;
 
   out.present = present_over_time(story, deeds);
   out.worker_s = integral(out.present, out.from_t, out.to_t, [](double n) { return n; });
   out.possible = possible(out.present, rates, out.from_t, out.to_t);
-  out.own_rates = own_rates(committed, story.micro_batches, out.from_t, out.to_t);
+  out.own_rates = own_rates(committed, story.start.micro_batches, out.from_t, out.to_t);
   out.own_possible = possible(out.present, out.own_rates, out.from_t, out.to_t);
   std::vector<Point> there = nodes;
   for (Point& point : there) point.t += out.from_t;

@@ -9,18 +9,17 @@ constexpr double kNear_s = 1.0;      // faults so near to each other share a pau
 constexpr double kAftermath_s = 10;  // a fault may force an epoch so long after it is over
 
 // Returns commit times in order, with the step's duration.
-std::vector<StepSeen> in_time(const Story& story) {
-  std::vector<StepSeen> steps;
-  for (const auto& [version, step] : story.step_lines) steps.push_back(step);
+std::vector<Told<event::StepPassed>> in_time(const Story& story) {
+  auto steps = story.step_lines;
   std::stable_sort(steps.begin(), steps.end(),
-                   [](const StepSeen& a, const StepSeen& b) { return a.t < b.t; });
+                   [](const auto& a, const auto& b) { return a.t < b.t; });
   return steps;
 }
 
 // Measures the commits around t; false if there is none on one side.
-bool measure(const std::vector<StepSeen>& steps, double t, Pause& pause) {
+bool measure(const std::vector<Told<event::StepPassed>>& steps, double t, Pause& pause) {
   const auto after = std::upper_bound(steps.begin(), steps.end(), t,
-                                      [](double at, const StepSeen& s) { return at < s.t; });
+                                      [](double at, const auto& step) { return at < step.t; });
   if (after == steps.begin() || after == steps.end()) return false;
   pause.gap_ms = 1000 * (after->t - (after - 1)->t);
   std::vector<double> before;
@@ -55,14 +54,14 @@ bool guarded(const Deed& deed, const std::vector<Deed>& deeds) {
 
 }  // namespace
 
-double committed_at(const EpochSeen& epoch) {
+double committed_at(const Told<event::EpochFormed>& epoch) {
   return epoch.t - epoch.resume_ms.value_or(0) / 1000;
 }
 
 std::vector<Pause> pauses_of(const Story& story, const std::vector<Deed>& deeds) {
   const auto steps = in_time(story);
   std::vector<Pause> pauses;
-  std::vector<const EpochSeen*> explained;
+  std::vector<const Told<event::EpochFormed>*> explained;
   for (const Deed& deed : deeds) {
     if (deed.outcome != Deed::Outcome::kDone || !deed.judged.timed) continue;
     Pause pause;
@@ -74,15 +73,15 @@ std::vector<Pause> pauses_of(const Story& story, const std::vector<Deed>& deeds)
     if (!pause.guarded) pause.what += " without its guard";
     if (!measure(steps, deed.t, pause)) continue;
     const double end = deed.t + pause.gap_ms / 1000;
-    const bool restarted =
-        std::any_of(story.restarts.begin(), story.restarts.end(),
-                    [&](const RestartSeen& r) { return r.t >= deed.t && r.t <= end; });
+    const bool restarted = std::any_of(story.restarts.begin(), story.restarts.end(),
+                                       [&](const auto& r) { return r.t >= deed.t && r.t <= end; });
     pause.alone = !restarted && alone(deed, end, deeds);
-    for (const EpochSeen& epoch : story.epochs) {
-      if (epoch.kind != "forced" || committed_at(epoch) < deed.t || committed_at(epoch) > end)
+    for (const auto& epoch : story.epochs) {
+      if (epoch.kind != PlanKind::kForced || committed_at(epoch) < deed.t ||
+          committed_at(epoch) > end)
         continue;
       explained.push_back(&epoch);
-      pause.epoch = epoch.id;
+      pause.epoch = to_string(epoch.id);
       pause.detect_ms = epoch.detect_ms.value_or(0);
       pause.form_ms = epoch.form_ms.value_or(0);
       pause.resume_ms = epoch.resume_ms.value_or(0);
@@ -90,14 +89,14 @@ std::vector<Pause> pauses_of(const Story& story, const std::vector<Deed>& deeds)
     }
     pauses.push_back(std::move(pause));
   }
-  for (const EpochSeen& epoch : story.epochs) {
-    if (epoch.kind != "forced" ||
+  for (const auto& epoch : story.epochs) {
+    if (epoch.kind != PlanKind::kForced ||
         std::find(explained.begin(), explained.end(), &epoch) != explained.end())
       continue;
     Pause pause;
     pause.t = committed_at(epoch);
     pause.what = epoch.cause;
-    pause.epoch = epoch.id;
+    pause.epoch = to_string(epoch.id);
     pause.detect_ms = epoch.detect_ms.value_or(0);
     pause.form_ms = epoch.form_ms.value_or(0);
     pause.resume_ms = epoch.resume_ms.value_or(0);
@@ -108,10 +107,11 @@ std::vector<Pause> pauses_of(const Story& story, const std::vector<Deed>& deeds)
   return pauses;
 }
 
-std::vector<const EpochSeen*> unexplained(const Story& story, const std::vector<Deed>& deeds) {
-  std::vector<const EpochSeen*> found;
-  for (const EpochSeen& epoch : story.epochs) {
-    if (epoch.kind != "forced") continue;
+std::vector<const Told<event::EpochFormed>*> unexplained(const Story& story,
+                                                         const std::vector<Deed>& deeds) {
+  std::vector<const Told<event::EpochFormed>*> found;
+  for (const auto& epoch : story.epochs) {
+    if (epoch.kind != PlanKind::kForced) continue;
     const double at = committed_at(epoch);
     const bool explained = std::any_of(deeds.begin(), deeds.end(), [&](const Deed& deed) {
       return deed.outcome == Deed::Outcome::kDone && deed.judged.forces_epochs &&

@@ -26,8 +26,9 @@ struct Pause {
 std::vector<Pause> pauses_of(const Story& story, const std::vector<Deed>& deeds);
 
 // Returns when the plan of this epoch was committed, as near as its line tells.
-double committed_at(const EpochSeen& epoch);
+double committed_at(const Told<event::EpochFormed>& epoch);
 // Returns forced epochs after the first that no deed but joins and leaves precedes.
-std::vector<const EpochSeen*> unexplained(const Story& story, const std::vector<Deed>& deeds);
+std::vector<const Told<event::EpochFormed>*> unexplained(const Story& story,
+                                                         const std::vector<Deed>& deeds);
 
 }  // namespace starling::judge

@@ -40,7 +40,8 @@ std::string end_of(const Evidence& e) {
 // ---- P1 to P3 ---------------------------------------------------------------------------------
 
 // Says whether the deeds until t took every copy of some segment of the epoch's first placement.
-std::optional<std::string> copies_taken(const Evidence& e, const EpochSeen& epoch, double t) {
+std::optional<std::string> copies_taken(const Evidence& e, const event::EpochFormed& epoch,
+                                        double t) {
   std::set<std::uint64_t> gone;
   std::set<int> gone_pids;
   for (const Deed& deed : e.deeds) {
@@ -52,21 +53,21 @@ std::optional<std::string> copies_taken(const Evidence& e, const EpochSeen& epoc
       gone_pids.insert(target.pid);
     }
   }
-  for (const WorkerSeen& worker : e.loud.workers)
-    if (worker.pid != 0 && gone_pids.count(worker.pid)) gone.insert(worker.id);
-  const auto holders = epoch.holders_by_segment();
+  for (const event::WorkerChanged& worker : e.loud.workers)
+    if (worker.pid != 0 && gone_pids.count(static_cast<int>(worker.pid))) gone.insert(worker.id);
+  const auto holders = holders_by_segment(epoch);
   for (std::size_t s = 0; s < holders.size(); ++s) {
     if (holders[s].empty() || !std::all_of(holders[s].begin(), holders[s].end(),
                                            [&](std::uint64_t id) { return gone.count(id) > 0; }))
       continue;
     std::string names;
-    for (const MemberSeen& m : epoch.members)
+    for (const event::EpochMember& m : epoch.members)
       if (std::find(holders[s].begin(), holders[s].end(), m.id) != holders[s].end())
         names += (names.empty() ? "" : ", ") + m.name;
     std::string text =
         "all copies of segment " + std::to_string(s) + " (at " + names + ") were taken";
     const auto shown = std::find_if(e.loud.exposures.rbegin(), e.loud.exposures.rend(),
-                                    [&](const ExposureSeen& exposure) { return exposure.t <= t; });
+                                    [&](const auto& exposure) { return exposure.t <= t; });
     if (shown != e.loud.exposures.rend())
       text +=
           ", with " + std::to_string(shown->copies_min) + " copies of some segment shown before";
@@ -75,8 +76,9 @@ std::optional<std::string> copies_taken(const Evidence& e, const EpochSeen& epoc
   return std::nullopt;
 }
 
-std::optional<std::string> copies_taken_before(const Evidence& e, const RestartSeen& restart) {
-  for (const EpochSeen& epoch : e.loud.epochs)
+std::optional<std::string> copies_taken_before(const Evidence& e,
+                                               const Told<event::Restarted>& restart) {
+  for (const auto& epoch : e.loud.epochs)
     if (epoch.id == restart.lost) return copies_taken(e, epoch, restart.t);
   return std::nullopt;
 }
@@ -92,8 +94,9 @@ Verdict same_bits(const Evidence& e) {
     return broken(end_of(e) + ", without a digest");
   }
   if (e.reference_digest.empty()) return not_tested("there is no digest to compare with");
-  if (e.loud.done->digest != e.reference_digest)
-    return broken("digest " + e.loud.done->digest + ", undisturbed " + e.reference_digest);
+  const std::string digest = starling::to_string(e.loud.done->digest);
+  if (digest != e.reference_digest)
+    return broken("digest " + digest + ", undisturbed " + e.reference_digest);
   // Equal digests of two runs that both doubt their own bits prove nothing.
   for (const Story* story : {&e.loud, e.quiet ? &*e.quiet : nullptr})
     if (story && !story->doubts.empty())
@@ -115,26 +118,27 @@ Verdict exactly_once(const Evidence& e) {
 
 Verdict no_way_back(const Evidence& e) {
   const Story& s = e.loud;
-  for (const RestartSeen& restart : s.restarts)
+  for (const auto& restart : s.restarts)
     if (!copies_taken_before(e, restart))
       return broken("steps from " + std::to_string(restart.version) +
                     " on were done again although their state was not gone");
   std::size_t forced = 0, compared = 0;
   Version last_base = 0;
-  for (const EpochSeen& epoch : s.epochs) {
-    if (!epoch.base || epoch.kind != "forced") continue;
+  for (const auto& epoch : s.epochs) {
+    if (!epoch.base || epoch.kind != PlanKind::kForced) continue;
     ++forced;
     const std::string where =
-        "epoch " + epoch.id + " begins at version " + std::to_string(*epoch.base) + ", ";
+        "epoch " + to_string(epoch.id) + " begins at version " + std::to_string(*epoch.base) + ", ";
     if (*epoch.base < last_base && s.restarts.empty())
       return broken(where + "an earlier one at " + std::to_string(last_base));
     last_base = std::max(last_base, *epoch.base);
     if (!epoch.resume_ms || !s.restarts.empty()) continue;  // its commit's time is not known
     ++compared;
     const double formed = committed_at(epoch) - epoch.form_ms.value_or(0) / 1000 - kClock_s;
-    for (const auto& [version, step] : s.step_lines)
-      if (step.t < formed && version >= *epoch.base)
-        return broken(where + "after step " + std::to_string(version) + " had been committed");
+    for (const auto& step : s.step_lines)
+      if (step.t < formed && step.record.version >= *epoch.base)
+        return broken(where + "after step " + std::to_string(step.record.version) +
+                      " had been committed");
   }
   if (!s.restarts.empty())
     return held(count_of(s.restarts.size(), "restart") + ", each after some state was gone");
@@ -154,10 +158,10 @@ std::optional<std::set<std::uint64_t>> may_compute(const Story& s, Version versi
     if (s.epochs[i].base && *s.epochs[i].base <= version) from = i;
   std::set<std::uint64_t> members;
   for (std::size_t i = from; i < s.epochs.size(); ++i) {
-    const EpochSeen& epoch = s.epochs[i];
+    const event::EpochFormed& epoch = s.epochs[i];
     if (i > from && epoch.predecessor != s.epochs[i - 1].id) return std::nullopt;
     if (i > from && epoch.base) break;
-    for (const MemberSeen& m : epoch.members) members.insert(m.id);
+    for (const event::EpochMember& m : epoch.members) members.insert(m.id);
   }
   return members;
 }
@@ -166,15 +170,15 @@ std::optional<std::set<std::uint64_t>> may_compute(const Story& s, Version versi
 // that failed before it did its steps again is not judged.
 std::optional<std::string> computed_outside(const Story& s) {
   if (!s.restarts.empty() && !s.done) return std::nullopt;
-  std::map<Version, const std::vector<LedgerRowSeen>*> last;
-  for (const auto& [version, rows] : s.ledger_lines) last[version] = &rows;
-  for (const auto& [version, rows] : s.ledger_lines) {
-    if (last[version] != &rows) continue;
-    const auto members = may_compute(s, version);
+  std::map<Version, const event::LedgerPassed*> last;
+  for (const event::LedgerPassed& ledger : s.ledger_lines) last[ledger.version] = &ledger;
+  for (const event::LedgerPassed& ledger : s.ledger_lines) {
+    if (last[ledger.version] != &ledger) continue;
+    const auto members = may_compute(s, ledger.version);
     if (!members) continue;
-    for (const auto& row : rows)
-      if (!members->count(row.worker))
-        return name_of(s, row.worker) + " counts in step " + std::to_string(version) +
+    for (const auto& [micro_batch, worker] : ledger.workers)
+      if (!members->count(worker))
+        return name_of(s, worker) + " counts in step " + std::to_string(ledger.version) +
                ", of whose epoch it was no member";
   }
   return std::nullopt;
@@ -206,10 +210,10 @@ Verdict fenced(const Evidence& e) {
     const double until = ended ? *r.gone_t : end;
     if (until - r.woken_t - stalled(e, r.woken_t, until) > kLastsS)
       return broken(who + ", left out of epoch " + r.epoch + ", woke up and lives on");
-    for (const EpochSeen& epoch : e.loud.epochs)
-      if (epoch.t > r.woken_t + 1 && r.who.id != 0 && epoch.has(r.who.id))
+    for (const auto& epoch : e.loud.epochs)
+      if (epoch.t > r.woken_t + 1 && r.who.id != 0 && is_member(epoch, r.who.id))
         return broken(who + ", left out of epoch " + r.epoch + ", is a member of epoch " +
-                      epoch.id + " with its old life");
+                      to_string(epoch.id) + " with its old life");
     tested += ended;
   }
   if (e.revenants.empty()) return not_tested("nobody was left out while it could not act");
@@ -265,7 +269,7 @@ Verdict nothing_left(const Evidence& e) {
 }
 
 // Returns whether the machine stood still when this epoch was formed, or shortly before.
-bool stood_still(const Evidence& e, const EpochSeen& epoch) {
+bool stood_still(const Evidence& e, const Told<event::EpochFormed>& epoch) {
   constexpr double kAfterStall_s = 3;  // a lease and an election
   const double at = committed_at(epoch);
   return std::any_of(e.stalls.begin(), e.stalls.end(), [&](const Stall& stall) {
@@ -275,10 +279,10 @@ bool stood_still(const Evidence& e, const EpochSeen& epoch) {
 
 Verdict short_pauses(const Evidence& e) {
   // A run that is not ours may have been disturbed by others, too.
-  const auto epochs = e.attached ? std::vector<const EpochSeen*>() : unexplained(e.loud, e.deeds);
-  for (const EpochSeen* epoch : epochs) {
+  using Epochs = std::vector<const Told<event::EpochFormed>*>;
+  for (const auto* epoch : e.attached ? Epochs() : unexplained(e.loud, e.deeds)) {
     if (stood_still(e, *epoch)) continue;
-    return broken("epoch " + epoch->id + " (" + epoch->cause +
+    return broken("epoch " + to_string(epoch->id) + " (" + epoch->cause +
                   ") was forced, and nothing but joins and leaves was under way");
   }
   std::vector<double> over;
@@ -415,7 +419,7 @@ std::string conclusion(const std::vector<Verdict>& verdicts) {
 }
 
 std::optional<std::string> last_copies_taken(const Evidence& e) {
-  const EpochSeen* last = e.loud.last_epoch();
+  const auto* last = e.loud.last_epoch();
   if (!last) return std::nullopt;
   return copies_taken(e, *last,
                       e.loud.failed ? e.loud.failed->t : std::numeric_limits<double>::infinity());

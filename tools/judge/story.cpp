@@ -6,36 +6,37 @@
 namespace starling::judge {
 
 std::string name_of(const Story& story, std::uint64_t id) {
-  const auto seen = std::ranges::find(story.workers, id, &WorkerSeen::id);
+  const auto seen = std::ranges::find(story.workers, id, &event::WorkerChanged::id);
   return seen == story.workers.end() ? "worker " + std::to_string(id) : seen->name;
 }
 
-bool EpochSeen::has(std::uint64_t worker) const {
-  return std::any_of(members.begin(), members.end(),
-                     [&](const MemberSeen& m) { return m.id == worker; });
+bool is_member(const event::EpochFormed& epoch, std::uint64_t worker) {
+  return std::ranges::find(epoch.members, worker, &event::EpochMember::id) != epoch.members.end();
 }
 
-std::vector<std::vector<std::uint64_t>> EpochSeen::holders_by_segment() const {
+std::vector<std::vector<std::uint64_t>> holders_by_segment(const event::EpochFormed& epoch) {
   constexpr std::uint64_t kSegmentsMax = 1u << 22;  // of any job; more is damage
   std::vector<std::vector<std::uint64_t>> by_segment;
-  for (std::size_t rank = 0; rank < holders.size() && rank < members.size(); ++rank)
-    for (const SegmentRange& range : holders[rank]) {
+  for (std::size_t rank = 0; rank < epoch.holders.size() && rank < epoch.members.size(); ++rank)
+    for (const SegmentRange& range : epoch.holders[rank]) {
       const std::uint64_t end = std::uint64_t{range.first} + range.count;
       if (end > kSegmentsMax) continue;
       if (by_segment.size() < end) by_segment.resize(end);
-      for (const SegmentId s : range) by_segment[s].push_back(members[rank].id);
+      for (const SegmentId s : range) by_segment[s].push_back(epoch.members[rank].id);
     }
   return by_segment;
 }
 
-std::map<Version, StepSeen> Story::committed() const {
-  std::map<Version, StepSeen> steps_seen;
-  for (const auto& [version, step] : step_lines) steps_seen.emplace(version, step);
-  return steps_seen;
+std::map<Version, Told<event::StepPassed>> Story::committed() const {
+  std::map<Version, Told<event::StepPassed>> first;
+  for (const auto& step : step_lines) first.emplace(step.record.version, step);
+  return first;
 }
 
-std::map<Version, EvaluationSeen> Story::evaluations() const {
-  return {evaluation_lines.begin(), evaluation_lines.end()};
+std::map<Version, Told<event::Evaluated>> Story::evaluations() const {
+  std::map<Version, Told<event::Evaluated>> first;
+  for (const auto& evaluation : evaluation_lines) first.emplace(evaluation.version, evaluation);
+  return first;
 }
 
 std::optional<double> Story::end_t() const {
@@ -46,15 +47,15 @@ std::optional<double> Story::end_t() const {
 double Story::now() const {
   using std::chrono::nanoseconds;
   const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  return started
-             ? 1e-9 * double(std::chrono::duration_cast<nanoseconds>(since).count() - monotonic_ns)
-             : 0;
+  return started ? 1e-9 * double(std::chrono::duration_cast<nanoseconds>(since).count() -
+                                 start.monotonic_ns)
+                 : 0;
 }
 
 double Story::median_step_ms() const {
   std::vector<double> ms;
-  for (const auto& [version, step] : step_lines)
-    if (version >= 2) ms.push_back(step.ms);
+  for (const auto& step : step_lines)
+    if (step.record.version >= 2) ms.push_back(step.ms);
   return median(std::move(ms));
 }
 

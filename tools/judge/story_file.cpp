@@ -1,9 +1,7 @@
-// This file turns lines of events.jsonl into the judge's own types. Of the program
-// under test it knows the format alone, and the judge knows nothing of it.
+// This file puts lines of events.jsonl to their places in a story.
 
 #include <cmath>
 #include <fstream>
-#include <limits>
 #include <utility>
 
 #include "core/base/overloaded.h"
@@ -13,87 +11,33 @@
 namespace starling::judge {
 namespace {
 
-std::optional<double> if_finite(double value) {
-  return std::isfinite(value) ? std::optional(value) : std::nullopt;
-}
-
-std::vector<std::optional<double>> if_finite(const std::vector<double>& values) {
-  std::vector<std::optional<double>> seen;
-  for (const double value : values) seen.push_back(if_finite(value));
-  return seen;
-}
-
-// Returns the id of a process of this machine; 0: none can have it.
-int pid_of(std::uint64_t pid) {
-  return pid <= std::uint64_t(std::numeric_limits<int>::max()) ? static_cast<int>(pid) : 0;
-}
-
-EpochSeen epoch_of(const event::EpochFormed& e, double t) {
-  EpochSeen epoch;
-  epoch.t = t;
-  epoch.id = to_string(e.id);
-  epoch.kind = to_string(e.kind);
-  epoch.predecessor = to_string(e.predecessor);
-  epoch.cause = e.cause;
-  for (const event::EpochMember& m : e.members) epoch.members.push_back({m.id, m.name, m.draining});
-  epoch.base = e.base;
-  epoch.holders = e.holders;
-  epoch.moves = e.moves;
-  epoch.detect_ms = e.detect_ms;
-  epoch.form_ms = e.form_ms;
-  epoch.resume_ms = e.resume_ms;
-  if (e.pause)
-    epoch.pause = PauseSeen{e.pause->report_ms,  e.pause->plan_ms,   e.pause->connect_ms,
-                            e.pause->compute_ms, e.pause->reduce_ms, e.pause->vote_ms};
-  return epoch;
-}
-
-void begin_story(Story& story, const event::Started& e) {
-  if (story.started) story.oddities.push_back("a second `start`");
-  story.started = true;
-  story.steps = e.steps;
-  story.micro_batches = e.micro_batches;
-  story.monotonic_ns = e.monotonic_ns;
-  story.name = e.name;
-  story.address = e.address;
-  story.keys = e.keys;
+// A process id that no process has becomes none: kill() takes 0xffffffff for all processes.
+template <class E>
+Told<E> with_process(Told<E> told) {
+  if (!std::in_range<int>(told.pid)) told.pid = 0;
+  return told;
 }
 
 void add_event(Story& story, const Event& event, double t) {
+  const auto told = [t]<class E>(const E& e) { return Told<E>{e, t}; };
   std::visit(
       Overloaded{
-          [&](const event::Started& e) { begin_story(story, e); },
-          [&](const event::WorkerChanged& e) {
-            story.workers.push_back({t, e.id, to_string(e.what), e.name, pid_of(e.pid),
-                                     e.phase ? to_string(*e.phase) : std::string()});
+          [&](const event::Started& e) {
+            if (story.started) story.oddities.push_back("a second `start`");
+            story.started = true;
+            story.start = e;
           },
-          [&](const event::EpochFormed& e) { story.epochs.push_back(epoch_of(e, t)); },
+          [&](const event::WorkerChanged& e) { story.workers.push_back(with_process(told(e))); },
+          [&](const event::LeaderElected& e) { story.leaders.push_back(with_process(told(e))); },
+          [&](const event::EpochFormed& e) { story.epochs.push_back(told(e)); },
+          [&](const event::Exposed& e) { story.exposures.push_back(told(e)); },
           [&](const event::StepPassed& e) {
             if (!std::isfinite(e.ms)) story.oddities.push_back("a step whose time is no number");
-            story.step_lines.emplace_back(
-                e.record.version,
-                StepSeen{t, to_string(e.epoch), if_finite(e.record.loss), if_finite(e.record.norm),
-                         if_finite(e.record.metrics), e.ms, e.world, e.on_device});
+            story.step_lines.push_back(told(e));
           },
-          [&](const event::Evaluated& e) {
-            story.evaluation_lines.emplace_back(
-                e.version, EvaluationSeen{if_finite(e.loss), if_finite(e.metrics)});
-          },
-          [&](const event::LedgerPassed& e) {
-            std::vector<LedgerRowSeen> rows;
-            for (const auto& [m, worker] : e.workers) rows.push_back({m, worker});
-            story.ledger_lines.emplace_back(e.version, std::move(rows));
-          },
-          [&](const event::Exposed& e) {
-            story.exposures.push_back({t, to_string(e.epoch), e.segments, e.copies_min, e.wanted});
-          },
-          [&](const event::LeaderElected& e) {
-            story.leaders.push_back(
-                {t, e.term, e.coordinator, pid_of(e.pid), double(e.election_ms)});
-          },
-          [&](const event::Restarted& e) {
-            story.restarts.push_back({t, e.version, to_string(e.lost)});
-          },
+          [&](const event::Evaluated& e) { story.evaluation_lines.push_back(told(e)); },
+          [&](const event::LedgerPassed& e) { story.ledger_lines.push_back(told(e)); },
+          [&](const event::Restarted& e) { story.restarts.push_back(told(e)); },
           [&](const event::Tainted& e) {
             story.doubts.push_back(e.name + " is tainted from step " + std::to_string(e.first) +
                                    " on (" + e.reason + ")");
@@ -105,15 +49,11 @@ void add_event(Story& story, const Event& event, double t) {
                                    " compute different gradients");
           },
           [&](const event::Warning& e) { story.warnings.push_back(e.text); },
-          [&](const event::Done& e) {
-            story.done = DoneSeen{t, e.version, starling::to_string(e.digest)};
-          },
+          [&](const event::Done& e) { story.done = told(e); },
           [&](const event::Ended& e) {
-            story.failed = FailedSeen{t, 128 + e.signal, e.reason};
+            story.failed = told(event::Failed{128 + e.signal, e.reason});
           },
-          [&](const event::Failed& e) {
-            story.failed = FailedSeen{t, e.code, e.reason};
-          },
+          [&](const event::Failed& e) { story.failed = told(e); },
           // The judge uses none of these.
           [](const OneOf<event::Continued, event::Dropped, event::CheckpointWritten,
                          event::NoticeGiven, event::TransportChosen, event::Preparing,

@@ -24,7 +24,7 @@ std::string rounded(double number) {
 }
 
 bool same_digest(const judge::Evidence& e) {
-  return e.loud.done && !e.reference_digest.empty() && e.loud.done->digest == e.reference_digest;
+  return e.loud.done && starling::to_string(e.loud.done->digest) == e.reference_digest;
 }
 
 std::string how_removed(const Stretch& stretch) {
@@ -54,7 +54,7 @@ std::vector<judge::Point> throughput(const ReplayReport& report) {
   for (const auto& [version, step] : story.committed()) {
     if (step.t <= g.from_t || step.t > g.to_t || points.empty()) continue;
     const auto i = static_cast<std::size_t>((step.t - g.from_t) / bin);
-    points[std::min(i, n - 1)].value += double(story.micro_batches) / bin;
+    points[std::min(i, n - 1)].value += double(story.start.micro_batches) / bin;
   }
   return points;
 }
@@ -113,8 +113,8 @@ std::string figures(const ReplayReport& report) {
                                      std::to_string(report.ledgers.duplicated) + " (" +
                                      std::to_string(report.ledgers.once) + " pairs counted)");
   out += row("restarts from a checkpoint", std::to_string(e.loud.restarts.size()));
-  out += row("digest",
-             (e.loud.done ? e.loud.done->digest : "none") + ", undisturbed " + e.reference_digest);
+  out += row("digest", (e.loud.done ? starling::to_string(e.loud.done->digest) : "none") +
+                           ", undisturbed " + e.reference_digest);
   out += row("trace", report.trace + " from " + rounded(double(report.stretch.from_ms) / 1000) +
                           " s to " + rounded(double(report.stretch.to_ms) / 1000) +
                           " s, speed-up " + fixed(report.stretch.speedup, 0) + ", one node in " +
@@ -128,7 +128,7 @@ std::string figures(const ReplayReport& report) {
     out += row("measured before the run", rates_text(report.before));
     out += row("measured after it", rates_text(report.after));
   }
-  out += row("micro-batches of a step", std::to_string(e.loud.micro_batches));
+  out += row("micro-batches of a step", std::to_string(e.loud.start.micro_batches));
   return out + "</table>\n";
 }
 
@@ -190,9 +190,9 @@ std::string summary(const ReplayReport& report) {
   text += "lost " + std::to_string(report.ledgers.lost) + ", duplicated " +
           std::to_string(report.ledgers.duplicated) + " of " + std::to_string(report.ledgers.once) +
           "; restarts from a checkpoint: " + std::to_string(e.loud.restarts.size()) + "\n";
-  text += std::string("digest ") + (e.loud.done ? e.loud.done->digest : "none") +
-          (same_digest(e) ? ", the undisturbed run's" : ", undisturbed " + e.reference_digest) +
-          "\n";
+  text +=
+      std::string("digest ") + (e.loud.done ? starling::to_string(e.loud.done->digest) : "none") +
+      (same_digest(e) ? ", the undisturbed run's" : ", undisturbed " + e.reference_digest) + "\n";
   for (const std::string& failure : failures(report)) text += "BROKEN: " + failure + "\n";
   return text;
 }

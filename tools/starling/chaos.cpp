@@ -63,7 +63,7 @@ class ChaosRun {
       auto story = stage.quiet("quiet", plan_.steps);
       if (!story) return ended(std::move(story).error());
       quiet = std::move(story).value();
-      reference = quiet->done->digest;
+      reference = to_string(quiet->done->digest);
       std::printf("digest %s, a step takes %.1f ms\n", reference.c_str(), quiet->median_step_ms());
     } else {
       std::printf("digest %s, as told\n", reference.c_str());

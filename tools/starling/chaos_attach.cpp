@@ -92,9 +92,9 @@ Result<int> chaos_attached(const ChaosCommand& command) {
   STARLING_TRY(plan, draw_plan(command, run, std::move(kinds)));
   STARLING_TRY(folder, ReportFolder::make(command.out));
   chaos::Report report;
-  report.job = attached.story().name;
+  report.job = attached.story().start.name;
   report.plan = std::move(plan);
-  report.plan.steps = attached.story().steps;
+  report.plan.steps = attached.story().start.steps;
   report.plan.workers = static_cast<std::uint32_t>(attached.workers());
   report.repeat = repeat_of(command);
   STARLING_TRY(

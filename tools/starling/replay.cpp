@@ -173,7 +173,7 @@ class ReplayRun {
       STARLING_TRY(ended, ended_by_signal(stage, story));
       if (ended != 0) return ended;
       const auto& steps = story.value().step_lines;
-      const double seconds = steps.back().second.t - steps[1].second.t;
+      const double seconds = steps.back().t - steps[1].t;
       const double done = double(steps.size() - 2) * job_.micro_batches;
       rates.push_back({workers, done / seconds / workers});
       char text[120];
@@ -222,7 +222,7 @@ class ReplayRun {
     STARLING_TRY(ended, ended_by_signal(stage, story));
     if (ended != 0) return ended;
     evidence.quiet = std::move(story).value();
-    evidence.reference_digest = evidence.quiet->done->digest;
+    evidence.reference_digest = to_string(evidence.quiet->done->digest);
     return 0;
   }
 

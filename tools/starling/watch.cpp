@@ -60,20 +60,19 @@ void draw(chaos::Chart& chart, const std::string& name, const Points& points, co
 
 // What a timeline does not have: norms, times of steps, losses on held-out data.
 std::string other_charts(const judge::Story& story) {
-  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   chaos::Chart chart(chaos::axis_of(story, kChartWidth));
   Points norm, ms, held_out;
   std::map<Version, double> passed;  // when
-  for (const auto& [version, step] : story.step_lines) {
-    norm.push_back({step.t, step.norm.value_or(kNone)});
+  for (const auto& step : story.step_lines) {
+    norm.push_back({step.t, step.record.norm});
     ms.push_back({step.t, step.ms});
-    passed.emplace(version, step.t);
+    passed.emplace(step.record.version, step.t);
   }
-  for (const auto& [version, evaluation] : story.evaluation_lines) {
-    const auto at = passed.lower_bound(version);  // the last evaluation comes behind all steps
+  for (const auto& evaluation : story.evaluation_lines) {
+    const auto at = passed.lower_bound(evaluation.version);  // the last comes behind all steps
     if (passed.empty()) break;
-    held_out.push_back({at == passed.end() ? passed.rbegin()->second : at->second,
-                        evaluation.loss.value_or(kNone)});
+    held_out.push_back(
+        {at == passed.end() ? passed.rbegin()->second : at->second, evaluation.loss});
   }
   draw(chart, "held out", held_out, "");
   draw(chart, "norm", norm, "");
@@ -90,9 +89,9 @@ std::string epoch_table(const judge::Story& story) {
   std::string rows;
   const std::size_t first = story.epochs.size() - std::min(story.epochs.size(), kRowsOfTable);
   for (std::size_t i = story.epochs.size(); i-- > first;) {
-    const judge::EpochSeen& epoch = story.epochs[i];
+    const auto& epoch = story.epochs[i];
     rows += "<tr><td class=\"n\">" + chaos::fixed(judge::committed_at(epoch), 1) + "</td><td>" +
-            xml_text(epoch.id) + "</td><td>" + xml_text(epoch.kind) + "</td><td class=\"n\">" +
+            to_string(epoch.id) + "</td><td>" + to_string(epoch.kind) + "</td><td class=\"n\">" +
             std::to_string(epoch.members.size()) + "</td><td>" + xml_text(epoch.cause) + "</td>" +
             time_cell(epoch.detect_ms) + time_cell(epoch.form_ms) + time_cell(epoch.resume_ms) +
             "</tr>\n";

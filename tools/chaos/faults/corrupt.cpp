@@ -20,11 +20,11 @@ void flip(Disturbance& it, const Player* player, int more) {
   const auto counts = [&links, name] { return links.counts(name); };
   const LinkCounts before = counts();
   const auto given_up = [=] { return counts().given_up > before.given_up || taken(*player); };
-  const auto begun = [&story, epochs = story.epochs.size()](const char* kind) {
+  const auto begun = [&story, epochs = story.epochs.size()](PlanKind kind) {
     return std::any_of(story.epochs.begin() + std::ptrdiff_t(epochs), story.epochs.end(),
-                       [&](const judge::EpochSeen& epoch) { return epoch.kind == kind; });
+                       [&](const event::EpochFormed& epoch) { return epoch.kind == kind; });
   };
-  const auto forced = [=] { return begun("forced") || taken(*player); };
+  const auto forced = [=] { return begun(PlanKind::kForced) || taken(*player); };
   it.expect(
       kEpoch_s, "a bit is flipped from or to " + name,
       [=] { return counts().flipped > before.flipped || taken(*player); },
@@ -33,7 +33,7 @@ void flip(Disturbance& it, const Player* player, int more) {
   it.expect(
       kEpoch_s,
       more == 0 ? "an epoch is forced" : "an epoch is forced, or left just then: once more",
-      [=] { return forced() || (more > 0 && given_up() && begun("prepared")); },
+      [=] { return forced() || (more > 0 && given_up() && begun(PlanKind::kPrepared)); },
       [=, &it] {
         if (!forced()) flip(it, player, more - 1);
       });

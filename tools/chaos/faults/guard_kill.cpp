@@ -27,7 +27,7 @@ bool has_other_end(const DisturbedRun& run, const judge::Deed& deed, const judge
   const auto& restarts = run.story.restarts;
   return run.story.over() || std::any_of(run.deeds.begin(), run.deeds.end(), hit_it) ||
          std::any_of(restarts.begin(), restarts.end(),
-                     [&](const judge::RestartSeen& restart) { return restart.t >= since; });
+                     [&](const auto& restart) { return restart.t >= since; });
 }
 
 void expect_to_live(Disturbance& it, const judge::Target& worker) {

@@ -26,7 +26,8 @@ void begin_join(Disturbance& it) {
         [&run, name = target.name, from = run.story.epochs.size()] {
           const Player* player = run.cast.find(name);
           for (std::size_t i = from; i < run.story.epochs.size(); ++i)
-            if (player && player->id != 0 && run.story.epochs[i].has(player->id)) return true;
+            if (player && player->id != 0 && judge::is_member(run.story.epochs[i], player->id))
+              return true;
           return false;
         },
         /*then=*/{}, [&run, name = target.name] {  // by another fault, or by the end of the job

@@ -30,17 +30,17 @@ void expect_back(Disturbance& it, const Linked& worker) {
   const judge::Story& story = it.run().story;
   const auto left_out = [&story, worker] {
     for (std::size_t i = worker.epochs; i < story.epochs.size(); ++i)
-      if (!story.epochs[i].has(worker.id)) return true;
+      if (!judge::is_member(story.epochs[i], worker.id)) return true;
     return false;
   };
   const auto back = [&story, worker] {  // as a new life
-    const judge::EpochSeen* last = story.last_epoch();
-    return worker.player->id > worker.id && last && last->has(worker.player->id);
+    const auto* last = story.last_epoch();
+    return worker.player->id > worker.id && last && judge::is_member(*last, worker.player->id);
   };
   const auto goes_on = [&story, worker, steps = story.step_lines.size()] {
-    const judge::EpochSeen* last = story.last_epoch();
-    return last && last->has(worker.id) && story.step_lines.size() > steps &&
-           story.step_lines.back().second.epoch == last->id;
+    const auto* last = story.last_epoch();
+    return last && judge::is_member(*last, worker.id) && story.step_lines.size() > steps &&
+           story.step_lines.back().epoch == last->id;
   };
   const std::string name = worker.player->name;
   it.expect(

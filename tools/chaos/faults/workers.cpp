@@ -82,7 +82,7 @@ void expect_left_out(Disturbance& it, const judge::Target& target) {
   it.expect(it.run().options.notice_s + kEpoch_s, "an epoch begins without " + target.name,
             [&story, target, from = story.epochs.size()] {
               for (std::size_t i = from; i < story.epochs.size(); ++i)
-                if (!story.epochs[i].has(target.id)) return true;
+                if (!judge::is_member(story.epochs[i], target.id)) return true;
               return false;
             });
 }
