@@ -109,8 +109,8 @@ Result<> Epoch::on_move(const Arrival& arrival, EpochEvents& out) {
   });
   if (!planned) return Error(Code::kCorrupt, "a move that the plan does not have");
   ByteReader in(*arrival.frame.payload);
-  STARLING_TRY(record, decode_record(in.get_sized()));
-  (void)record;
+  // The gather has brought the record of the step before; a frame without a readable one is malformed.
+  if (auto record = decode_record(in.get_sized()); !record) return std::move(record).error();
   out.push_back(epoch_event::MoveArrived{arrival.from, header.version, segments,
                                          arrival.frame.payload, in.get_bytes(in.remaining())});
   return ok();

@@ -14,9 +14,6 @@
 
 namespace starling::collectives {
 
-// Per segment, the ranks that hold it, owner first; never none, below the world size, none twice.
-using Holders = std::shared_ptr<const std::vector<std::vector<Rank>>>;
-
 struct Sums {
   const Layout* layout = nullptr;
   // Read only (R2); those of a bucket are final once it is contributed.

@@ -109,7 +109,6 @@ class DataPlane::Impl : private ExecutorOwner {
 
   // This worker cannot get the first parameters.
   void cannot_begin(const Error& error);
-  EpochIo& io_of(const EpochId& epoch) { return *epochs_.at(epoch); }
 
   void execute(const data_plane_order::Initialise& o);
   void execute(const data_plane_order::TakeLoaded& o);
@@ -185,7 +184,9 @@ void DataPlane::Impl::halted(int status, const std::string& reason) {
 
 void DataPlane::Impl::gave_up(OpenEpoch& epoch, Rank peer, const std::string& why) {
   leaving_.over(epoch.id());
-  if (const auto& transport = io_of(epoch.id()).transport) transport->give_up();
+  const auto io = epochs_.find(epoch.id());
+  STARLING_CHECK(io != epochs_.end());
+  if (io->second->transport) io->second->transport->give_up();
   log_.info("epoch broken", {{"epoch", to_string(epoch.id())}, {"peer", peer}, {"cause", why}});
 }
 

@@ -12,6 +12,7 @@
 #include "actors/worker/trainer.h"
 #include "actors/worker/worker_loop.h"
 #include "core/base/exception.h"
+#include "core/base/exit.h"
 #include "core/base/machine.h"
 #include "core/base/tenfold.h"
 #include "core/base/thread_name.h"
@@ -41,7 +42,7 @@ class Worker : public caf::event_based_actor {
         std::rethrow_exception(thrown);
       } catch (...) {
         const Error error = error_of_exception("training");
-        fail(error.code() == Code::kUnavailable ? 3 : 5, error.text());
+        fail(error.code() == Code::kUnavailable ? kExitAlone : kExitInternal, error.text());
       }
       return caf::exit_reason::normal;
     });
@@ -75,7 +76,8 @@ class Worker : public caf::event_based_actor {
           if (!computed.error.empty() && !options_.setup->data_still_known())
             drive([](WorkerLoop& loop) { loop.on_data({}); });
           if (!computed.error.empty())
-            return fail(computed.error_code == Code::kUnavailable ? 3 : 2, computed.error);
+            return fail(computed.error_code == Code::kUnavailable ? kExitAlone : kExitBadInput,
+                        computed.error);
           if (computed.skipped > 0 && !computed.again) warn_of_skipped(computed);
           drive([&](WorkerLoop& loop) {
             if (computed.again)
@@ -85,7 +87,8 @@ class Worker : public caf::event_based_actor {
         },
         [this](EvaluationDone& evaluated) {
           if (!evaluated.error.empty())
-            return fail(evaluated.error_code == Code::kUnavailable ? 3 : 2, evaluated.error);
+            return fail(evaluated.error_code == Code::kUnavailable ? kExitAlone : kExitBadInput,
+                        evaluated.error);
           drive([&](WorkerLoop& loop) {
             loop.on_evaluated(evaluated.version, std::move(evaluated.values));
           });
@@ -116,7 +119,8 @@ class Worker : public caf::event_based_actor {
     auto started = Gateway::start(
         std::move(gateway), [me](Arrival arrival) { caf::anon_send(me, std::move(arrival)); });
     if (!started)
-      return fail(started.error().code() == Code::kUnavailable ? 3 : 2, started.error().text());
+      return fail(started.error().code() == Code::kUnavailable ? kExitAlone : kExitBadInput,
+                  started.error().text());
     gateway_ = std::move(started).value();
 
     WorkerLoopOptions loop_options;

@@ -17,7 +17,6 @@ class ExactSum {
   // Adds a finite double exactly. Requires std::isfinite(x).
   void add(double x);
   // Adds x * x exactly, x a float (the square of a float is a double without rounding).
-  void add_square(float x) { add(static_cast<double>(x) * static_cast<double>(x)); }
   void add(const ExactSum& other);
 
   // The sum, rounded once to the nearest double (ties to even).

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/id.h"
 
@@ -88,6 +90,9 @@ struct Incarnation {
   bool operator==(const Incarnation& o) const { return nonce == o.nonce; }
   auto operator<=>(const Incarnation& o) const { return nonce <=> o.nonce; }
 };
+
+// Per segment, the ranks that hold it, owner first; never none, below the world size, none twice.
+using Holders = std::shared_ptr<const std::vector<std::vector<Rank>>>;
 
 using JobId = std::array<std::uint8_t, 16>;  // random, made when the job is created
 using EpochKey = std::array<std::uint8_t, 32>;

@@ -109,6 +109,8 @@ struct Move {
   Rank source = 0;
   Rank target = 0;
   std::uint32_t step_offset = 0;
+  // Returns the step of this move in an epoch whose first step is `first`.
+  Version step(Version first) const { return first + step_offset; }
   bool operator==(const Move&) const = default;
 };
 

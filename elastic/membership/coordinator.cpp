@@ -410,7 +410,7 @@ void Coordinator::propose(Entry entry) {
   if (index) return;
   if (index.error().code() == Code::kBadInput) {  // no other coordinator could propose it either
     JobEnded end;
-    end.exit_code = 5;
+    end.exit_code = kExitInternal;
     end.reason = "an entry of the log cannot be proposed: " + index.error().text();
     propose(std::move(end));
     return;

@@ -444,11 +444,11 @@ void Worker::report_if_stopped() {
 // ---- Who holds what ---------------------------------------------------------------------------
 
 Holders Worker::holders_in(const EpochRun& run, Version version) const {
-  return holders_with(run, [&](const Move& m) { return run.first + m.step_offset <= version; });
+  return holders_with(run, [&](const Move& m) { return m.step(run.first) <= version; });
 }
 
 Holders Worker::copies_at(const EpochRun& run, Version version) const {
-  return holders_with(run, [&](const Move& m) { return run.first + m.step_offset < version; });
+  return holders_with(run, [&](const Move& m) { return m.step(run.first) < version; });
 }
 
 Holders Worker::holders_with(const EpochRun& run,

@@ -17,9 +17,6 @@
 
 namespace starling::elastic {
 
-// Per segment, the ranks that hold it in one step, owner first.
-using Holders = std::shared_ptr<const std::vector<std::vector<Rank>>>;
-
 // ---- Events -----------------------------------------------------------------------------------
 namespace worker_event {
 struct Start {  // the process is up; `join` is what it says of itself

@@ -32,7 +32,7 @@ void Worker::open_step(Version version) {
   // R14: the target is a holder from here on.
   run.moves_due.clear();
   for (const Move& move : run.plan->moves) {
-    if (run.first + move.step_offset != version || move.target != run.self) continue;
+    if (move.step(run.first) != version || move.target != run.self) continue;
     for (const SegmentId s : move.segments)
       if (!run.moved_in.count(s)) run.moves_due.insert(s);
   }
@@ -48,7 +48,7 @@ void Worker::open_step(Version version) {
 void Worker::send_moves() {
   const EpochRun& run = *run_;
   for (const Move& move : run.plan->moves)
-    if (run.first + move.step_offset == run.voting && move.source == run.self)
+    if (move.step(run.first) == run.voting && move.source == run.self)
       emit(SendMove{run.plan->id, run.voting, move.segments, move.target, record_});
 }
 
@@ -68,7 +68,7 @@ void Worker::on_event(const MovedIn& e) {
 // Whether the plan moves this segment here in the step in flight.
 bool Worker::moves_to(const EpochRun& run, SegmentId s) const {
   return std::any_of(run.plan->moves.begin(), run.plan->moves.end(), [&](const Move& move) {
-    return move.target == run.self && run.first + move.step_offset == run.voting &&
+    return move.target == run.self && move.step(run.first) == run.voting &&
            move.segments.contains(s);
   });
 }

@@ -104,7 +104,6 @@ class State {
   std::optional<SegmentId> exponents_differ(std::span<const SegmentId> segments) const;
   // Does what damaged() does, for the working parameters and exponents.
   std::optional<SegmentId> parameters_damaged(std::span<const SegmentId> segments) const;
-  bool parameters_intact(SegmentId segment) const { return !parameters_damaged({&segment, 1}); }
 
   // ---- A step -----------------------------------------------------------------------------------
   // Exact sum of squares of the mean gradient over the real elements of

@@ -39,7 +39,7 @@ bool Oracle::held_in(const Plan& plan, Rank rank, SegmentId segment, Version ver
   const auto first = first_.find(plan.id);
   for (const Move& move : plan.moves)
     if (move.target == rank && move.segments.contains(segment) && first != first_.end() &&
-        first->second + move.step_offset <= version)
+        move.step(first->second) <= version)
       return true;
   return false;
 }

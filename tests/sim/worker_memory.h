@@ -64,7 +64,7 @@ class WorkerMemory : public actors::ExecutorMemory {
   // While a step is reduced: micro-batches that the own sums are to have, and the ranks that are to
   // have totals.
   std::uint32_t share_ = 0;
-  collectives::Holders holders_;
+  Holders holders_;
   Rank self_ = 0;
   Version gathering_ = kNoVersion;  // of the last gather
 };

@@ -10,6 +10,7 @@
 
 #include "actors/script/python_model.h"
 #include "actors/worker/setup.h"
+#include "core/base/exit.h"
 #include "core/formats/job_file.h"
 #include "kernels/device/array.h"
 #include "kernels/models/gradient_maker.h"
@@ -22,7 +23,7 @@ using namespace kernels;
 
 int bridge_failed(const Error& error) {
   std::fprintf(stderr, "starling: %s\n", error.text().c_str());
-  return 2;
+  return kExitBadInput;
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/exit.h"
 #include "core/base/hash.h"
 #include "core/base/philox.h"
 #include "kernels/grid/quantise.h"
@@ -214,7 +215,7 @@ Result<> speeds(const DeviceBench& bench) {
 
 int device_failed(const Error& error) {
   std::fprintf(stderr, "starling: %s\n", error.text().c_str());
-  return error.code() == Code::kBadInput ? 2 : 3;
+  return error.code() == Code::kBadInput ? kExitBadInput : kExitAlone;
 }
 
 }  // namespace

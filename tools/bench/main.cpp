@@ -10,6 +10,7 @@
 
 #include "actors/files.h"
 #include "actors/scheduling.h"
+#include "core/base/exit.h"
 #include "core/base/result.h"
 #include "core/base/standard_streams.h"
 #include "core/formats/job_file.h"
@@ -276,7 +277,7 @@ int command(int argc, char** argv) {
     }
     return benchmark.run();
   }
-  return 2;
+  return kExitBadInput;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/exit.h"
 #include "tools/chaos/processes.h"
 #include "tools/judge/pauses.h"
 
@@ -129,7 +130,7 @@ bool explained(const judge::ProcessEnd& end, const Player& player, int run_statu
   if (end.status == kKilled) return player.killed || end.pid == player.killed_guard;
   if (end.status == 128 + SIGTERM) return player.leaving;
   if (end.status == kFenced) return player.killed_guard != 0;  // else its guard begins a new life
-  return end.status == 3 && run_status == 0;  // it was out of touch when the job ended
+  return end.status == kExitAlone && run_status == 0;  // it was out of touch when the job ended
 }
 
 std::vector<judge::Revenant> revenants_of(const judge::Story& story,

@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "core/base/exit.h"
 #include "tools/judge/differences.h"
 #include "tools/judge/ledger.h"
 #include "tools/judge/pauses.h"
@@ -233,7 +234,8 @@ Verdict clear_end_attached(const Evidence& e) {
   const std::string end = "the run failed with code " + std::to_string(e.loud.failed->code) + ": " +
                           e.loud.failed->reason;
   const auto taken = last_copies_taken(e);
-  return e.loud.failed->code == 4 && taken ? held(end + ", after " + *taken) : broken(end);
+  return e.loud.failed->code == kExitStateLost && taken ? held(end + ", after " + *taken)
+                                                        : broken(end);
 }
 
 Verdict clear_end(const Evidence& e) {

@@ -211,7 +211,7 @@ Result<int> audit_two(const AuditCommand& command) {
                    {"comparable", c.other_job.empty()},
                    {"other_job", c.other_job},
                    {"notes", c.notes}};
-  int code = 2;
+  int code = kExitBadInput;
   if (!c.other_job.empty()) {
     fail(kExitBadInput,
          "not comparable: " + c.other_job.front() +
@@ -244,7 +244,7 @@ Result<int> audit_two(const AuditCommand& command) {
 
 int audit(const AuditCommand& command) {
   if (command.runs.size() > 2 && !command.together)
-    return fail(2,
+    return fail(kExitBadInput,
                 "one run is audited, or two are compared; --together takes the files of several "
                 "coordinators as those of one run");
   const bool one = command.together || command.runs.size() == 1;

@@ -268,8 +268,9 @@ int check_trained_model(const std::string& path) {
     std::printf("  of its job's state with digest %s, which covers moments as well\n",
                 job_words::shown(end->second).c_str());
   if (model.not_finite > 0)
-    return fail(1, std::to_string(model.not_finite) + " parameters are not finite; " + path);
-  if (!model.wrong.empty()) return fail(1, model.wrong + "; " + path);
+    return fail(kExitRefuted,
+                std::to_string(model.not_finite) + " parameters are not finite; " + path);
+  if (!model.wrong.empty()) return fail(kExitRefuted, model.wrong + "; " + path);
   if (to_string(model.digest) != said && file.value().metadata().count(kLayersKey) == 0)
     return fail(kExitBadInput,
                 "whether the parameters are those that were saved, with digest " + said +
@@ -300,8 +301,8 @@ int check_checkpoints(const std::string& dir) {
         2, "no checkpoint here, expected folders like step-000000040 with a manifest.json; " + dir);
   int code = 0;
   if (const auto owner = read_checkpoint_owner(*storage); !owner)
-    code = fail(1, "whose checkpoints they are is not known, no run takes the folder: " +
-                       owner.error().text());
+    code = fail(kExitRefuted, "whose checkpoints they are is not known, no run takes the folder: " +
+                                  owner.error().text());
   std::size_t removed = 0;
   for (const Version version : versions.value()) {
     const std::string which = "checkpoint of step " + std::to_string(version);
@@ -313,11 +314,11 @@ int check_checkpoints(const std::string& dir) {
       continue;
     }
     if (!manifest) {
-      code = fail(1, which + " cannot be used: " + manifest.error().text());
+      code = fail(kExitRefuted, which + " cannot be used: " + manifest.error().text());
       continue;
     }
     if (!whole) {
-      code = fail(1, which + ": " + whole.error().text());
+      code = fail(kExitRefuted, which + ": " + whole.error().text());
       continue;
     }
     const Checkpoint& checkpoint = manifest.value().checkpoint;
@@ -330,7 +331,7 @@ int check_checkpoints(const std::string& dir) {
                 to_string(checkpoint.digest).c_str(), doubt.c_str());
   }
   if (removed == versions.value().size())
-    return fail(1, "each checkpoint was removed while it was read: look again; " + dir);
+    return fail(kExitRefuted, "each checkpoint was removed while it was read: look again; " + dir);
   return code;
 }
 

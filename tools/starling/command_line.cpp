@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "core/base/exit.h"
 #include "core/observe/line_format.h"
 #include "tools/starling/misunderstood.h"
 
@@ -129,7 +130,7 @@ std::optional<int> parse(CLI::App& app, const std::string& program,
     if (!words.empty() && !words[0].starts_with('-') &&
         std::find(known.begin(), known.end(), words[0]) == known.end()) {
       write_line(LogLevel::kError, program + ": ", unknown_subcommand(words[0], known));
-      return 2;
+      return kExitBadInput;
     }
     words.push_back("--help");
   }
@@ -140,7 +141,7 @@ std::optional<int> parse(CLI::App& app, const std::string& program,
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
     write_line(LogLevel::kError, program + ": ", misunderstood(app, program, error, words));
-    return 2;
+    return kExitBadInput;
   }
   return std::nullopt;
 }

@@ -327,7 +327,7 @@ class Follower {
     say(done_text(done));
     if (const std::string doubt = spectator_->doubt(); !doubt.empty()) spectator_->warn(doubt);
     const std::string diverged = spectator_->diverged();
-    if (!diverged.empty()) code_ = fail(1, diverged);
+    if (!diverged.empty()) code_ = fail(kExitRefuted, diverged);
   }
 
   const CoordinatorCommand& command_;

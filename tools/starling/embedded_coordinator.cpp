@@ -7,6 +7,7 @@
 #include "actors/coordinator/coordinator.h"
 #include "actors/inbox.h"
 #include "actors/system.h"
+#include "core/base/exit.h"
 #include "core/observe/anomalies.h"
 #include "tools/starling/coordinators.h"
 #include "tools/starling/group.h"
@@ -91,7 +92,8 @@ class Embedded : public Coordinators {
     if (auto news = events_.news()) happened.push_back(event::Warning{*news});
     if (over) {
       STARLING_TRY(events_.write(event::Warning{over->reason}));
-      return Error(over->code == 2 ? Code::kBadInput : Code::kUnavailable, over->reason);
+      return Error(over->code == kExitBadInput ? Code::kBadInput : Code::kUnavailable,
+                   over->reason);
     }
     return happened;
   }

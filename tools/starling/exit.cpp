@@ -72,22 +72,21 @@ int end_of_output(int code) {
 
 void end_with_a_line_on_exceptions() {
   std::set_terminate([] {
-    int code = 5;
     const char* what = "ended by std::terminate";
     try {
       if (const auto thrown = std::current_exception()) std::rethrow_exception(thrown);
     } catch (const std::bad_alloc& none) {
       write_line(LogLevel::kError, "starling: ", no_memory_text(none));
-      std::_Exit(3);
+      std::_Exit(kExitAlone);
     } catch (const std::exception& thrown) {
       write_line(LogLevel::kError,
                  "starling: ", std::string("internal error: exception ") + thrown.what());
-      std::_Exit(code);
+      std::_Exit(kExitInternal);
     } catch (...) {
       what = "internal error: exception of an unknown kind";
     }
     write_line(LogLevel::kError, "starling: ", what);
-    std::_Exit(code);
+    std::_Exit(kExitInternal);
   });
 }
 

@@ -347,10 +347,12 @@ class Run {
       if (coordinator) continue;
       const auto status = workers_.ended(child, again && spectator_.epoch_seen());
       if (!status) continue;
-      if (*status == 2 && !spectator_.epoch_seen()) return std::optional<int>(2);
+      if (*status == kExitBadInput && !spectator_.epoch_seen())
+        return std::optional<int>(kExitBadInput);
       if (*status < kExitSignal) last_status_ = std::max(last_status_, *status);
       // The worker has said why; none comes in its place, so the first epoch never begins.
-      if (*status == 3 && !spectator_.epoch_seen() && !failed_at_) failed_at_ = Clock::now();
+      if (*status == kExitAlone && !spectator_.epoch_seen() && !failed_at_)
+        failed_at_ = Clock::now();
       if (workers_.none()) alone_at_ = Clock::now();
     }
     if (again) {
@@ -358,7 +360,7 @@ class Run {
     }
     if (const auto news = workers_.news()) spectator_.warn(*news);
     if (failed_at_ && !spectator_.epoch_seen() && Clock::now() - *failed_at_ > kStartFailed)
-      return std::optional<int>(3);
+      return std::optional<int>(kExitAlone);
     const bool over = alone_at_ && Clock::now() - *alone_at_ > kLastWord;
     if (over && last_status_ > 0) return std::optional<int>(last_status_);
     return std::optional<int>();
@@ -388,7 +390,7 @@ class Run {
     // A coordinator may still say in manifests what is in doubt.
     children_.wait_all(run_.job.checkpoint.on() ? kLastCheckpoint : kSignalGrace);
     if (const auto killed = children_.kill_rest(); killed > 0)
-      fail(5, std::to_string(killed) + " processes did not end and were killed");
+      fail(kExitInternal, std::to_string(killed) + " processes did not end and were killed");
     if (const auto curve = sinks_.curve.save(run_.path("loss.svg"), run_.job.name); !curve)
       worst = fail(curve.error());
     // These are of a checkpoint that was under way; no process writes any more.
@@ -412,7 +414,7 @@ class Run {
     // Members at the end have saved it. None of those may have been started here.
     if (started_here() > 0 && !std::filesystem::exists(run_.path(model_file_of(run_.job))))
       return fail(kNotHere, not_saved_ ? kNotSaved : kElsewhere);
-    return diverged.empty() ? 0 : fail(1, diverged);
+    return diverged.empty() ? 0 : fail(kExitRefuted, diverged);
   }
 
   // Keeps the coordinators up: workers that others have started still hear

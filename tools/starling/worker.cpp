@@ -341,7 +341,7 @@ int work(const Life& begun, ServiceManager& manager, actors::SharedLife& shared)
   // of a worker that an admin has drained or evicted, and that announced no leave itself.
   if (handed_over) status = over.left ? kExitTerminated : life.command.drained_code;
   // A reader of the job's model must find no other one under its name.
-  if (status == 2 || status == actors::kNotHereStatus)
+  if (status == kExitBadInput || status == actors::kNotHereStatus)
     if (const std::string line = older.move_aside(over.digest); !line.empty()) say(name, line);
   if (status != 0 && status != actors::kFencedStatus && !handed_over)
     say_last_word(shared, status, over.reason);
@@ -432,8 +432,8 @@ Result<int> live(const WorkerCommand& command, Seats& moved) {
                  return work(life, manager, shared);
                }));
   if (status == 128 + SIGKILL && kills_for_memory() > kills)
-    return fail(3, guard.key.name + ": the kernel killed it, as memory is short; " +
-                       memory_text(memory_here()) + " is what there is");
+    return fail(kExitAlone, guard.key.name + ": the kernel killed it, as memory is short; " +
+                                memory_text(memory_here()) + " is what there is");
   return int{status};
 }
 
@@ -477,7 +477,7 @@ int worker(const WorkerCommand& command, char** arguments) {
   ::setenv(name_of(EnvVar::kLaterLife), "1", 1);
   // Only a new image can fork a worker again: this process has had threads.
   ::execv("/proc/self/exe", again_with.data());
-  return fail(5, "cannot begin a worker's new life");
+  return fail(kExitInternal, "cannot begin a worker's new life");
 }
 
 }  // namespace starling::tools

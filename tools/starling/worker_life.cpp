@@ -48,7 +48,7 @@ int wait_for_end(WorkerInbox& inbox, const caf::actor& worker, const WorkerComma
       if (const auto* end = std::get_if<actors::WorkerOver>(&*word)) {
         over = *end;
       } else {  // it has sent WorkerOver before, so never
-        over.code = 5;
+        over.code = kExitInternal;
         over.reason = "the worker's actor ended without a word";
       }
     }

@@ -47,8 +47,9 @@ DEVICE_CASE("state: what changes behind its back is not intact; what it writes i
   Alone worker(layout, device, small_job(8));
   State& state = worker.state;
   const auto whole = [&] {
-    return std::ranges::all_of(
-        worker.all, [&](SegmentId s) { return state.intact(s) && state.parameters_intact(s); });
+    return std::ranges::all_of(worker.all, [&](SegmentId s) {
+      return state.intact(s) && !state.parameters_damaged({&s, 1});
+    });
   };
   state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -20));
   CHECK(whole());
@@ -76,7 +77,7 @@ DEVICE_CASE("state: what changes behind its back is not intact; what it writes i
     CHECK(!state.intact(s));
     StateTamper::flip_held_bit(state, s);
     StateTamper::flip_parameter_bit(state, s);
-    CHECK(!state.parameters_intact(s));
+    CHECK(state.parameters_damaged({&s, 1}));
     StateTamper::flip_parameter_bit(state, s);
     CHECK(whole());
   }
@@ -245,7 +246,8 @@ DEVICE_CASE("state: initialising a missing segment touches neither labelled nor 
   worker.state.drop(1);
   worker.state.hold(1);
   worker.state.initialise_segment(1, parameters, exponents);
-  CHECK_FALSE(worker.state.parameters_intact(0));  // not taken for good anew
+  const SegmentId flipped = 0;
+  CHECK(worker.state.parameters_damaged({&flipped, 1}));  // not taken for good anew
   StateTamper::flip_parameter_bit(worker.state, 0);
   CHECK(worker.state.intact(1));
   CHECK(worker.state.copy_parameters() == working);

@@ -115,7 +115,8 @@ DEVICE_CASE("local jobs: the norm is exact, and finds blocks that are not finite
   ExactSum wanted;
   for (std::uint32_t b = 0; b < kBlocks; ++b)
     for (std::uint32_t i = 0; i < counted[b]; ++i)
-      wanted.add_square(gradient[std::size_t{b} * kBlock + i]);
+      wanted.add(double{gradient[std::size_t{b} * kBlock + i]} *
+                 double{gradient[std::size_t{b} * kBlock + i]});
   std::uint32_t broken = 9;
   CHECK(squares(&broken) == wanted.value());
   CHECK(broken == 0);

@@ -95,7 +95,7 @@ LocalGradient by_hand(const LocalBench& bench, Device& device, const Batch& batc
     if (!result.value().finite) continue;
     made.result.loss += result.value().loss;
     ExactSum squares;
-    for (const float g : gradient) squares.add_square(g);
+    for (const float g : gradient) squares.add(double{g} * double{g});
     const StepScale scale{
         .rate = learning_rate(optimizer, batch.draw.step * kLocalSteps + i, local_steps(bench.job)),
         .clip_scale = clip_factor(std::sqrt(squares.value()), optimizer.clip),
