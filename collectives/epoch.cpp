@@ -13,9 +13,10 @@ Epoch::Epoch(EpochOptions options, const Layout& layout, GatherSource& source, F
   STARLING_CHECK(options_.self < world());
   if (options_.version != kNoVersion || options_.joiner)
     session_.emplace(world(), options_.version, options_.limits);
-  if (options_.joiner)
-    gather_.emplace(layout_, Holders(options_.plan, &options_.plan->holders),
-                    GatherOptions{options_.self, world(), kNoVersion, {}}, source_);
+  if (!options_.joiner) return;
+  gather_.emplace(layout_, Holders(options_.plan, &options_.plan->holders),
+                  GatherOptions{options_.self, world(), kNoVersion, {}}, source_);
+  gathering_ = Gathering::kJoiner;
 }
 
 // ---- Frames -----------------------------------------------------------------------------------
@@ -141,6 +142,7 @@ EpochEvents Epoch::release(bool (*wanted)(FrameKind)) {
 }
 
 void Epoch::wrong(Rank peer, Error error, EpochEvents& out) {
+  STARLING_CHECK(!broken_);
   broken_ = true;
   rounds_.clear();
   out.push_back(epoch_event::Wrong{peer, std::move(error)});
@@ -150,18 +152,20 @@ void Epoch::wrong(Rank peer, Error error, EpochEvents& out) {
 
 void Epoch::open_step(Holders holders, std::vector<bool> contributors, std::uint32_t attempt) {
   STARLING_CHECK(attempt == 0 || options_.memory != nullptr || world() == 1);
+  if (!broken_) STARLING_CHECK(reducing_ == Reducing::kNone || reducing_ == Reducing::kDone);
   holders_ = std::move(holders);
   contributors_ = std::move(contributors);
   rounds_.clear();
   reduce_.reset();
   device_reduce_.reset();
-  reducing_ = false;
+  reducing_ = Reducing::kNone;
   attempt_ = attempt;
-  reduced_ = false;
 }
 
 EpochEvents Epoch::begin_reduce(Version step, const Sums& sums, const CompleteLanes& complete) {
   if (broken_) return {};
+  STARLING_CHECK(reducing_ == Reducing::kNone);
+  reducing_ = Reducing::kFrames;
   reduce_.emplace(
       sums, holders_,
       ReduceOptions{options_.self, world(), step, contributors_, complete, on_device()});
@@ -195,15 +199,15 @@ EpochEvents Epoch::end_share(std::span<const SideEntry> side) {
 
 // Waits for the shares of all ranks: a round has a deadline, and a rank may compute for longer.
 void Epoch::begin_rounds() {
-  if (!device_reduce_ || reducing_ || !reduce_->shares_ended()) return;
-  reducing_ = true;
+  if (!device_reduce_ || reducing_ != Reducing::kFrames || !reduce_->shares_ended()) return;
+  reducing_ = Reducing::kRounds;
   rounds_.add(*device_reduce_, attempt_);
 }
 
 void Epoch::reduced_if_done(EpochEvents& out) {
-  if (reduced_ || !reduce_ || !reduce_->done()) return;
-  if (device_reduce_ && !device_reduce_->over()) return;
-  reduced_ = true;
+  if (reducing_ != (device_reduce_ ? Reducing::kRounds : Reducing::kFrames)) return;
+  if (!reduce_->done() || (device_reduce_ && !device_reduce_->over())) return;
+  reducing_ = Reducing::kDone;
   out.push_back(epoch_event::Reduced{reduce_->version()});
 }
 
@@ -212,11 +216,11 @@ void Epoch::reduced_if_done(EpochEvents& out) {
 EpochEvents Epoch::gather(Version version, Holders holders, const StepRecord& record) {
   EpochEvents out;
   if (broken_) return out;
-  const bool begun = options_.joiner && !gathering_;
+  STARLING_CHECK(gathering_ != Gathering::kGoing);
+  const bool begun = gathering_ == Gathering::kJoiner;
   STARLING_CHECK(!begun || !on_device() || world() == 1);  // R17: a joiner's first step
   if (!begun) begin_gather(version, std::move(holders), record);
-  gathering_ = true;
-  gathered_ = false;
+  gathering_ = Gathering::kGoing;
   gather_->start(sender_);
   if (device_gather_) rounds_.add(*device_gather_, attempt_);
   go(out);
@@ -240,9 +244,9 @@ void Epoch::begin_gather(Version version, Holders holders, const StepRecord& rec
 }
 
 void Epoch::gathered_if_done(EpochEvents& out) {
-  if (gathered_ || !gathering_ || !gather_->done()) return;
+  if (gathering_ != Gathering::kGoing || !gather_->done()) return;
   if (device_gather_ && !device_gather_->over()) return;
-  gathered_ = true;
+  gathering_ = Gathering::kDone;
   out.push_back(epoch_event::Gathered{gather_->version()});
 }
 

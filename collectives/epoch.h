@@ -104,8 +104,8 @@ class Epoch {
   EpochEvents contribute(std::uint32_t bucket);
   // Sends the own side entries, all of them. Once.
   EpochEvents end_share(std::span<const SideEntry> side);
-  // Publishes what this rank holds by `holders` (see Gather) and sends what it owns. A joiner's
-  // gather that has begun with the first frame goes on.
+  // Publishes what this rank holds by `holders` (see Gather) and sends what it owns; the gather before
+  // is over. A joiner's gather that has begun with the first frame goes on.
   EpochEvents gather(Version version, Holders holders, const StepRecord& record);
 
   // The transport of this attempt is ready, and votes may name it; older ones are not used any more.
@@ -135,6 +135,21 @@ class Epoch {
   Version version() const { return session_ ? session_->version() : kNoVersion; }
 
  private:
+  // The open step's reduction, in this order; kRounds is a state of steps on the device transport.
+  enum class Reducing : std::uint8_t {
+    kNone,    // there is no reduce_
+    kFrames,  // frames come; device_reduce_ is not one of rounds_ yet
+    kRounds,  // device_reduce_ is one of rounds_; frames still come
+    kDone,    // Reduced was said
+  };
+  // The gather of one version, kNone or kJoiner to kGoing to kDone; the next one: kDone to kGoing.
+  enum class Gathering : std::uint8_t {
+    kNone,    // there is no gather_
+    kJoiner,  // frames come, and gather() was not called
+    kGoing,
+    kDone,  // Gathered was said
+  };
+
   void deliver(Result<std::vector<Arrival>> arrivals, EpochEvents& out);
   Result<> deliver_one(const Arrival& arrival, EpochEvents& out);
   Result<> on_gather(const Arrival& arrival, EpochEvents& out);
@@ -154,7 +169,7 @@ class Epoch {
   const Layout& layout_;
   GatherSource& source_;
   FrameSender& sender_;
-  bool broken_ = false;
+  bool broken_ = false;             // Wrong was said, in whatever state all below is
   std::optional<Session> session_;  // none: not entered yet, everything is held
   std::vector<Arrival> held_;
   std::vector<Arrival> waiting_;   // of the current version, for a collective to begin
@@ -166,11 +181,9 @@ class Epoch {
   std::optional<DeviceReduce> device_reduce_;
   std::optional<DeviceGather> device_gather_;  // before the gather, whose source it is
   std::optional<Reduce> reduce_;
-  bool reducing_ = false;  // the rounds of device_reduce_ have begun, or wait for the gather's
-  bool reduced_ = false;
+  Reducing reducing_ = Reducing::kNone;
   std::optional<Gather> gather_;
-  bool gathering_ = false;  // gather() was called for it
-  bool gathered_ = false;
+  Gathering gathering_ = Gathering::kNone;
 };
 
 }  // namespace starling::collectives

@@ -11,12 +11,15 @@
 #include <utility>
 
 #include "collectives/nccl/communicator.h"
+#include "collectives/nccl/transport_state.h"
 #include "core/base/check.h"
 #include "core/base/thread_name.h"
 
 namespace starling::collectives::nccl {
 namespace {
 
+using Life = TransportState::Life;
+using Use = TransportState::Use;
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
@@ -74,7 +77,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   void release();  // doom(), and the owner does not look at the staging memory any more
   std::byte* staging();
   void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives);
-  bool over() const { return over_; }
+  bool over() const { return state_.over(); }
   bool wait_for_end();  // false: it is stuck
 
  private:
@@ -98,6 +101,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
 
   // The thread's next work should end by itself by then; kEndless: it may wait for ever.
   void expect_end(Clock::time_point by);
+  void enter(Life next, Clock::time_point end_by);  // and expect its end
   void watch();
   void get_stuck();
   [[noreturn]] void stay();
@@ -116,42 +120,41 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   std::shared_ptr<std::byte> memory_;
   std::thread watcher_;
 
-  std::atomic<bool> doomed_{false}, over_{false};
+  // May come in every state, and Turns and poll() look at it without mutex_.
+  std::atomic<bool> doomed_{false};
   std::recursive_mutex telling_;  // held while an event is told
-  bool silent_ = false;           // guarded by telling_: the watching thread had the last word
+  // Guarded by telling_: the watching thread had the last word. Not CLOSED: a thread closes state_
+  // first and tells its event then.
+  bool silent_ = false;
 
   std::mutex mutex_;  // of all below
   std::condition_variable asked_, expected_, ended_;
   std::byte* staging_ = nullptr;
-  std::optional<Round> round_;
-  bool busy_ = false;  // a round was asked for, and its end not told
-  bool failed_ = false;
+  TransportState state_;
+  std::optional<Round> round_;  // asked for, and not begun
   Clock::time_point end_by_ = kEndless;
-  bool ending_ = false;
-  bool gone_ = false;   // the communicator is
-  bool stuck_ = false;  // it will never be
-  bool released_ = false;
+  bool released_ = false;  // by the owner, in any state
 };
 
 void Attempt::run() {
   if (auto served = serve(); !served) {
     {
       const std::lock_guard lock(mutex_);
-      failed_ = true;
+      state_.close();
     }
     tell(events_.on_failed, std::move(served).error());
   }
   end();
   turns_.give_back(ticket_);
   const std::lock_guard lock(mutex_);
-  over_ = true;
+  state_.enter(Life::kOver);
   ended_.notify_all();
 }
 
 bool Attempt::wait_for_end() {
   std::unique_lock lock(mutex_);
-  ended_.wait(lock, [this] { return over_ || stuck_; });
-  return over_;
+  ended_.wait(lock, [this] { return state_.over() || state_.stuck(); });
+  return state_.over();
 }
 
 Result<> Attempt::serve() {
@@ -159,22 +162,23 @@ Result<> Attempt::serve() {
     return turned_away("NCCL: the transports before did not end within " +
                        in_ms(options_.connect_ms));
   if (options_.enter_thread) options_.enter_thread();
-  expect_end(connect_until_);
+  enter(Life::kCreating, connect_until_);
   watcher_ = std::thread([self = shared_from_this()] {
     name_thread("nccl-watch");
     self->watch();
   });
   STARLING_TRY(create());
-  expect_end(kEndless);
+  enter(Life::kCreated, kEndless);
   if (!turns_.wait_to_use(ticket_, doomed_)) return turned_away(kGivenUp);
   if (options_.keep_memory) keeping_ = options_.keep_memory();
   connect_until_ = Clock::now() + milliseconds(options_.connect_ms);
-  expect_end(connect_until_);
+  enter(Life::kWarming, connect_until_);
   STARLING_TRY(allocate());
   STARLING_TRY(warm_up());
   {
     const std::lock_guard lock(mutex_);
     staging_ = memory_.get();
+    state_.ready();
   }
   tell(events_.on_ready);
   for (;;) {
@@ -185,8 +189,10 @@ Result<> Attempt::serve() {
     auto performed = perform(round, until, "a round took longer than " + in_ms(options_.round_ms));
     {
       const std::lock_guard lock(mutex_);
-      busy_ = false;
-      failed_ = !performed.has_value();
+      if (performed)
+        state_.end_round();
+      else
+        state_.close();
     }
     if (!performed) {
       Error error = std::move(performed).error();
@@ -275,16 +281,13 @@ Result<> Attempt::perform(const Round& round, Clock::time_point until, const std
 }
 
 void Attempt::end() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
+  enter(Life::kRevoking, Clock::now());
   turns_.ends(ticket_);
   leave();
   {
     std::unique_lock lock(mutex_);
-    if (stuck_) stay();
-    gone_ = true;
+    if (state_.stuck()) stay();
+    state_.enter(Life::kGone);
     expected_.notify_all();
     asked_.wait(lock, [this] { return released_; });
   }
@@ -305,7 +308,6 @@ void Attempt::end() {
 }
 
 void Attempt::leave() {
-  expect_end(Clock::now());
   const auto begun = Clock::now();
   const bool revoked = communicator_.revoke();
   const auto left = Clock::now();
@@ -314,11 +316,11 @@ void Attempt::leave() {
     if (!silent_ && events_.on_left) events_.on_left(revoked);
   }
   if (options_.others_left && communicator_.stood()) {
-    expect_end(kEndless);
+    enter(Life::kAtGate, kEndless);
     options_.others_left->wait_until(left + milliseconds(options_.leave_ms));
   }
   const auto aborting = Clock::now();
-  expect_end(aborting);
+  enter(Life::kAborting, aborting);
   const bool there = communicator_.abort();
   if (there && shared_->calls.on_end) shared_->calls.on_end(left - begun, Clock::now() - aborting);
 }
@@ -346,7 +348,7 @@ void Attempt::doom() {
   {
     const std::lock_guard lock(mutex_);
     doomed_ = true;
-    if (!ending_) end_by_ = std::min(end_by_, Clock::now());
+    if (!state_.ending()) end_by_ = std::min(end_by_, Clock::now());
     asked_.notify_all();
     expected_.notify_all();
   }
@@ -363,14 +365,22 @@ void Attempt::release() {
 
 void Attempt::expect_end(Clock::time_point by) {
   const std::lock_guard lock(mutex_);
-  end_by_ = doomed_ && !ending_ ? std::min(end_by_, by) : by;
+  end_by_ = doomed_ && !state_.ending() ? std::min(end_by_, by) : by;
   expected_.notify_all();
+}
+
+void Attempt::enter(Life next, Clock::time_point end_by) {
+  {
+    const std::lock_guard lock(mutex_);
+    state_.enter(next);
+  }
+  expect_end(end_by);
 }
 
 void Attempt::watch() {
   std::unique_lock lock(mutex_);
   const milliseconds allowed(options_.end_ms);
-  while (!gone_) {
+  while (!state_.gone()) {
     if (end_by_ == kEndless) {
       expected_.wait(lock);
     } else if (Clock::now() < end_by_ + allowed) {
@@ -379,8 +389,8 @@ void Attempt::watch() {
       break;
     }
   }
-  if (gone_) return;
-  stuck_ = true;
+  if (state_.gone()) return;
+  state_.enter(Life::kStuck);
   ended_.notify_all();
   lock.unlock();
   get_stuck();
@@ -394,14 +404,13 @@ void Attempt::get_stuck() {
   turns_.close(why);
   {
     const std::lock_guard lock(telling_);
-    bool busy = false, failed = false;
+    Use before;
     {
       const std::lock_guard state(mutex_);
-      busy = std::exchange(busy_, false);
-      failed = std::exchange(failed_, true);
+      before = state_.close();
     }
-    if (!doomed_ && busy) events_.on_round(Result<>(Error(Code::kPeerLost, why)));
-    if (!doomed_ && !failed) events_.on_failed(Error(Code::kPeerLost, why));
+    if (!doomed_ && before == Use::kInUse) events_.on_round(Result<>(Error(Code::kPeerLost, why)));
+    if (!doomed_ && before != Use::kClosed) events_.on_failed(Error(Code::kPeerLost, why));
     silent_ = true;
   }
   if (shared_->calls.on_stuck) shared_->calls.on_stuck(why, self_);
@@ -429,15 +438,13 @@ void Attempt::exchange(std::vector<Transfer> sends, std::vector<Transfer> receiv
   check(sends);
   check(receives);
   const std::lock_guard lock(mutex_);
-  if (doomed_ || failed_) return;
-  STARLING_CHECK(staging_ != nullptr);
-  STARLING_CHECK(!busy_);
+  if (doomed_ || state_.closed()) return;
+  state_.begin_round();
   for (const Transfer& t : receives) {
     const auto offset = static_cast<std::size_t>(t.at - staging_);
     STARLING_CHECK(offset <= options_.staging_bytes);
     STARLING_CHECK(t.bytes <= options_.staging_bytes - offset);
   }
-  busy_ = true;
   round_ = Round{std::move(sends), std::move(receives)};
   asked_.notify_all();
 }

@@ -1,16 +1,9 @@
 #pragma once
 // A device transport over NCCL: one communicator, and one thread that owns it.
+// transport_state.h draws its states.
 //
-//   EMPTY -> CREATING -> CREATED -> WARMING -> READY -> IN_USE <-> QUIET    the transport's thread
-//     any -> DOOMED -> (REVOKED -> the gate, from READY on) -> ABORTING -> GONE
-//     any -> STUCK                                                        the watching thread
-//
-// The next communicator is made beside one that is not DOOMED, or else once that is GONE. CREATED,
-// it waits until the one before is GONE, its owner has destroyed the transport, and its staging
-// memory is given back.
-//
-// REVOKED, no kernel of NCCL's runs here; ABORTING gives memory back that kernels of other GPUs of the
-// machine may work on, and so waits for its gate (collectives/transport_teardown.h).
+// The next communicator is made beside one that has neither failed nor been given up, or else once
+// that one is OVER. CREATED, it waits until the one before is OVER.
 //
 // NCCL may never end: a revoke or an abort may block for ever, and so may a launch behind a kernel
 // that waits for a dead peer. So only the transport's thread ever waits for NCCL, and a second thread
