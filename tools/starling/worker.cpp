@@ -157,7 +157,7 @@ double slowness(const Job& job, const std::string& name) {
 // Returns how long a worker waits for coordinators before it knows the job.
 milliseconds patience_of(const Life& life) {
   if (life.command.wait_s > 0) return milliseconds(std::llround(life.command.wait_s * 1000));
-  return milliseconds(life.own_job.value_or(Job{}).coordinator_timeout_ms);
+  return milliseconds(life.own_job.value_or(Job{}).elastic.coordinator_timeout_ms);
 }
 
 // Told is what the coordinators hand over, or how the job ended before that.
