@@ -31,8 +31,8 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.micro_batches = setup.job.micro_batches;
   config.steps = setup.job.steps;
   config.segments = setup.layout->segments();
-  config.digest_every = setup.job.elastic.digest_every;
-  config.checkpoint_every = setup.job.checkpoint.every;
+  config.elastic = setup.job.elastic;
+  config.checkpoint = setup.job.checkpoint;
   config.stop_on_nonfinite = setup.job.on_nonfinite == NonFinite::kStop;
   config.loss_scale = loss_scale_rule(setup.job);
   config.recheck = {setup.job.elastic.recheck, /*first=*/0, setup.job.seed};
@@ -44,7 +44,6 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.evaluates = setup.held_out != nullptr;
   config.evaluation_width = evaluation_width(setup.job);
   config.heartbeat_ms = std::max<std::uint64_t>(10, heartbeat_ms(setup.job));
-  config.coordinator_timeout_ms = setup.job.elastic.coordinator_timeout_ms;
   config.data_wait_ms = kDataWaitMs;
   return config;
 }
