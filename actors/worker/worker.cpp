@@ -118,13 +118,7 @@ class Worker : public caf::event_based_actor {
       return fail(started.error().code() == Code::kUnavailable ? 3 : 2, started.error().text());
     gateway_ = std::move(started).value();
 
-    WorkerLoopOptions loop_options;
-    loop_options.setup = options_.setup;
-    loop_options.job_id = options_.job_id;
-    loop_options.transport = options_.transport;
-    loop_options.phase = options_.phase;
-    loop_options.times = options_.times;
-    loop_options.counters = options_.counters;
+    WorkerLoopOptions loop_options{options_, /*join=*/{}};
     loop_options.join.who = options_.self;
     loop_options.join.name = options_.key.name;
     loop_options.join.host =

@@ -48,20 +48,6 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   return config;
 }
 
-DataPlaneOptions data_plane_options(const WorkerLoopOptions& options) {
-  DataPlaneOptions data_plane;
-  data_plane.setup = options.setup;
-  data_plane.job_id = options.job_id;
-  data_plane.who = options.join.who;
-  data_plane.name = options.join.name;
-  data_plane.connect_timeout = options.connect_timeout;
-  data_plane.transport = options.transport;
-  data_plane.phase = options.phase;
-  data_plane.counters = options.counters;
-  data_plane.times = options.times;
-  return data_plane;
-}
-
 }  // namespace
 
 WorkerLoop::WorkerLoop(WorkerLoopOptions options, collectives::Listener& listener,
@@ -72,7 +58,8 @@ WorkerLoop::WorkerLoop(WorkerLoopOptions options, collectives::Listener& listene
       worker_(worker_config(*options_.setup)),
       began_(std::chrono::steady_clock::now()),
       passed_(began_),
-      data_plane_(data_plane_options(options_), listener, calls_.post, log_) {}
+      data_plane_(DataPlaneOptions{options_, options_.join.who, options_.join.name}, listener,
+                  calls_.post, log_) {}
 
 WorkerLoop::~WorkerLoop() {
   stop();
