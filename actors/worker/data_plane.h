@@ -71,6 +71,7 @@ using DataPlaneOrder =
 using OnDataPlaneEvent = std::function<void(DataPlaneEvent)>;
 
 struct DataPlaneOptions : WorkerParts {
+  JobId job_id{};
   Incarnation who;
   std::string name;
 };

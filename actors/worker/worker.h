@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "actors/gateway/client.h"
 #include "actors/messages.h"
 #include "actors/worker/worker_parts.h"
 #include "core/observe/log.h"
@@ -40,11 +41,7 @@ class LatestStep {
   Version taken_ = kNoVersion;        // guarded by mutex_
 };
 
-struct WorkerOptions : WorkerParts {
-  Incarnation self;  // nonce != 0, of this life
-  KeyPair key;       // one of the job's ring, with its secret, or one that a token lets in
-  std::optional<GatewayOptions::Enrols> enrols{};
-  std::vector<GatewayOptions::Server> coordinators;
+struct WorkerOptions : WorkerParts, GatewayClient {
   std::string host = "127.0.0.1";  // where this worker listens for other workers
   std::uint16_t port = 0;          // 0: any free one
   // The address at which other workers reach this one, if not host:port (a port is forwarded).

@@ -58,8 +58,9 @@ WorkerLoop::WorkerLoop(WorkerLoopOptions options, collectives::Listener& listene
       worker_(worker_config(*options_.setup)),
       began_(std::chrono::steady_clock::now()),
       passed_(began_),
-      data_plane_(DataPlaneOptions{options_, options_.join.who, options_.join.name}, listener,
-                  calls_.post, log_) {}
+      data_plane_(
+          DataPlaneOptions{options_, options_.job_id, options_.join.who, options_.join.name},
+          listener, calls_.post, log_) {}
 
 WorkerLoop::~WorkerLoop() {
   stop();

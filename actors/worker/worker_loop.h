@@ -42,6 +42,7 @@ struct WorkerLoopCalls {
 };
 
 struct WorkerLoopOptions : WorkerParts {
+  JobId job_id{};
   Join join;  // incarnation, host and port of `listener`
 };
 

@@ -10,14 +10,12 @@
 #include "actors/worker/step_clock.h"
 #include "actors/worker/transport_support.h"
 #include "actors/worker/worker_counters.h"
-#include "core/base/ids.h"
 #include "core/wire/messages.h"
 
 namespace starling::actors {
 
 struct WorkerParts {
   std::shared_ptr<const TrainingSetup> setup;
-  JobId job_id{};
   TransportSupport transport;  // open_transport(); none: all bytes go through the hosts
   std::chrono::milliseconds connect_timeout{5000};  // until all connections of an epoch stand
   // Kept up to date if set; outlives the worker and its threads.
