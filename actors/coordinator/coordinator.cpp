@@ -445,7 +445,7 @@ class Coordinator : public caf::event_based_actor {
       step->rate =
           learning_rate(optimizer, step->record.version, options_.job.steps, step->peak_rate);
     const auto* ledger = std::get_if<event::LedgerPassed>(&c.event);
-    if (ledger && !options_.job.ledger_events) return;
+    if (ledger && !options_.job.elastic.ledger_events) return;
     const std::size_t rows = kEventRows + (ledger ? ledger->workers.size() : 0);
     const bool of_step = ledger || std::holds_alternative<event::StepPassed>(c.event) ||
                          std::holds_alternative<event::Evaluated>(c.event);

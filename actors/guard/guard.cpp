@@ -129,13 +129,8 @@ bool is_held(int ready) {
 
 // `ready`: the end of a pipe that is_held() reads and closes.
 int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child, int ready) {
-  GatewayOptions gateway;
-  gateway.job = options.job;
-  gateway.self.nonce = fresh_nonce();
-  gateway.key = options.key;
-  gateway.servers = options.coordinators;
-  gateway.enrols = options.enrols;
-  gateway.follows_seats = true;
+  GatewayOptions gateway = gateway_options(options);
+  gateway.self = Incarnation{0, fresh_nonce()};  // the guard's own
   std::atomic<bool> ending = false;
   std::atomic<int> too_late{-1};  // the status, if the job was over before the worker listened
   const auto hear = [&](const Arrival& arrival) {
@@ -165,7 +160,7 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child, int rea
     const auto patience = [&] { return ending ? kTellingAtTheEnd : kTelling; };
     while (!gone || Clock::now() - begun < patience()) {
       door->broadcast_to_servers(
-          Death{options.worker, lock.life().phase, lock.reason(), lock.life().exit_code});
+          Death{options.self, lock.life().phase, lock.reason(), lock.life().exit_code});
       std::this_thread::sleep_for(kRepeat);
     }
   });

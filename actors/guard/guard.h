@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "actors/gateway/gateway.h"
+#include "actors/gateway/client.h"
 #include "actors/guard/status.h"
 #include "core/base/ids.h"
 #include "core/base/keys.h"
@@ -22,12 +22,9 @@
 
 namespace starling::actors {
 
-struct GuardOptions {
-  JobId job{};
-  Incarnation worker;  // the life that begins with the fork; a death is told with its nonce
-  KeyPair key;         // the worker's; the leader believes a death only from this key
-  std::optional<GatewayOptions::Enrols> enrols{};  // the worker's
-  std::vector<GatewayOptions::Server> coordinators;
+// The client is the worker, in the life that begins with the fork: a death is told with its nonce, and
+// the leader believes it only from its key.
+struct GuardOptions : GatewayClient {
   // Called when the job is over before the worker listens for that itself (SharedLife::listens):
   // reports it, and returns the status with which the guard ends. Any thread.
   std::function<int(const Ended&)> too_late;

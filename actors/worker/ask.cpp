@@ -97,15 +97,8 @@ void TurnedAway::look(const std::vector<LinkState>& links, Clock::time_point now
 }
 
 Result<Asked> ask_for_job(const AskOptions& options) {
-  GatewayOptions gateway;
-  gateway.job = options.job_id;
-  gateway.self = options.self;
-  gateway.key = options.key;
-  gateway.servers = options.coordinators;
-  gateway.enrols = options.enrols;
-  gateway.follows_seats = true;
   Answer answer(options.coordinators);
-  STARLING_TRY(door, Gateway::start(std::move(gateway), answer.handler()));
+  STARLING_TRY(door, Gateway::start(gateway_options(options), answer.handler()));
   Join question;
   question.who = options.self;
   question.name = options.key.name;

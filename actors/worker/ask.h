@@ -8,9 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/gateway/gateway.h"
-#include "core/base/ids.h"
-#include "core/base/keys.h"
+#include "actors/gateway/client.h"
 #include "core/base/result.h"
 
 namespace starling::actors {
@@ -31,12 +29,7 @@ class TurnedAway {
   std::optional<Clock::time_point> since_;
 };
 
-struct AskOptions {
-  JobId job_id{};
-  Incarnation self;  // nonce != 0, of this life
-  KeyPair key;
-  std::optional<GatewayOptions::Enrols> enrols{};
-  std::vector<GatewayOptions::Server> coordinators;
+struct AskOptions : GatewayClient {
   std::chrono::milliseconds patience{30000};
   // Called once after two seconds without an answer, with a line that says why. May be empty.
   std::function<void(const std::string&)> waiting{};

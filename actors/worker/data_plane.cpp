@@ -223,8 +223,8 @@ void DataPlane::Impl::execute(const Connect& o) {
   collectives::MeshOptions mesh = mesh_of(*o.plan, o.self);
   mesh.job = options_.job_id;
   mesh.connect_timeout = options_.connect_timeout;
-  mesh.silence = kSilenceLeases * std::chrono::milliseconds(options_.setup->job.lease_ms);
-  mesh.seal = options_.setup->job.seal;
+  mesh.silence = kSilenceLeases * std::chrono::milliseconds(options_.setup->job.elastic.lease_ms);
+  mesh.seal = options_.setup->job.elastic.seal;
   mesh.may_read = [this] { return queue_.may_read(); };
   mesh.counts = {options_.counters, &options_.counters->frames};
   const EpochId epoch = o.plan->id;
@@ -291,7 +291,7 @@ void DataPlane::Impl::prepare_transport(collectives::TransportOptions& options, 
   const auto queue = std::shared_ptr<kernels::Queue>(device->make_queue());
   options.staging_bytes = collectives::staging_bytes(layout_, plan.holders, options.world, self);
   options.round_ms = kRoundMs;
-  options.leave_ms = static_cast<std::uint32_t>(2 * options_.setup->job.lease_ms);
+  options.leave_ms = static_cast<std::uint32_t>(2 * options_.setup->job.elastic.lease_ms);
   options.keep_memory = [device] { return device->keep_memory(); };
   options.allocate = [device](std::size_t bytes) {
     auto memory = std::make_shared<kernels::Memory>(device->allocate(bytes));

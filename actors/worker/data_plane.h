@@ -17,9 +17,8 @@
 
 #include "actors/worker/orders.h"
 #include "actors/worker/step_clock.h"
-#include "actors/worker/transport_support.h"
-#include "actors/worker/worker_counters.h"
 #include "actors/worker/worker_memory.h"
+#include "actors/worker/worker_parts.h"
 #include "collectives/tcp/listener.h"
 #include "core/observe/log.h"
 #include "elastic/protocol/worker.h"
@@ -71,16 +70,10 @@ using DataPlaneOrder =
 // Runs on the data plane's thread. The states of a ShardOrder come back as GiveBack.
 using OnDataPlaneEvent = std::function<void(DataPlaneEvent)>;
 
-struct DataPlaneOptions {
-  std::shared_ptr<const TrainingSetup> setup;
+struct DataPlaneOptions : WorkerParts {
   JobId job_id{};
   Incarnation who;
   std::string name;
-  std::chrono::milliseconds connect_timeout{5000};
-  TransportSupport transport;
-  std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set; outlives the thread
-  std::vector<StepTimes>* times = nullptr;  // of each step, if set; outlives the thread
-  std::shared_ptr<WorkerCounters> counters = std::make_shared<WorkerCounters>();
 };
 
 // Threads: post(), waiting() and workbench() any; the rest belongs to the owner.

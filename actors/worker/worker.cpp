@@ -109,27 +109,15 @@ class Worker : public caf::event_based_actor {
  private:
   void begin() {
     const caf::actor me = caf::actor_cast<caf::actor>(this);
-    GatewayOptions gateway;
-    gateway.job = options_.job_id;
-    gateway.self = options_.self;
-    gateway.key = options_.key;
-    gateway.servers = options_.coordinators;
-    gateway.enrols = options_.enrols;
-    gateway.follows_seats = true;
-    auto started = Gateway::start(
-        std::move(gateway), [me](Arrival arrival) { caf::anon_send(me, std::move(arrival)); });
+    auto started = Gateway::start(gateway_options(options_), [me](Arrival arrival) {
+      caf::anon_send(me, std::move(arrival));
+    });
     if (!started)
       return fail(started.error().code() == Code::kUnavailable ? kExitAlone : kExitBadInput,
                   started.error().text());
     gateway_ = std::move(started).value();
 
-    WorkerLoopOptions loop_options;
-    loop_options.setup = options_.setup;
-    loop_options.job_id = options_.job_id;
-    loop_options.transport = options_.transport;
-    loop_options.phase = options_.phase;
-    loop_options.times = options_.times;
-    loop_options.counters = options_.counters;
+    WorkerLoopOptions loop_options{options_, options_.job_id, /*join=*/{}};
     loop_options.join.who = options_.self;
     loop_options.join.name = options_.key.name;
     loop_options.join.host =

@@ -2,16 +2,13 @@
 // The worker actor is one worker of a job, with its trainer and gateway. It
 // is the entry point for applications that embed Starling (examples/embed).
 
-#include <atomic>
 #include <caf/actor.hpp>
 #include <optional>
 #include <vector>
 
+#include "actors/gateway/client.h"
 #include "actors/messages.h"
-#include "actors/worker/setup.h"
-#include "actors/worker/step_clock.h"
-#include "actors/worker/transport_support.h"
-#include "actors/worker/worker_counters.h"
+#include "actors/worker/worker_parts.h"
 #include "core/base/mutex.h"
 #include "core/observe/log.h"
 #include "core/observe/progress.h"
@@ -44,14 +41,7 @@ class LatestStep {
   Version taken_ STARLING_GUARDED_BY(mutex_) = kNoVersion;
 };
 
-struct WorkerOptions {
-  std::shared_ptr<const TrainingSetup> setup;
-  TransportSupport transport;  // open_transport(); none: all bytes go through the hosts
-  JobId job_id{};
-  Incarnation self;  // nonce != 0, of this life
-  KeyPair key;       // one of the job's ring, with its secret, or one that a token lets in
-  std::optional<GatewayOptions::Enrols> enrols{};
-  std::vector<GatewayOptions::Server> coordinators;
+struct WorkerOptions : WorkerParts, GatewayClient {
   std::string host = "127.0.0.1";  // where this worker listens for other workers
   std::uint16_t port = 0;          // 0: any free one
   // The address at which other workers reach this one, if not host:port (a port is forwarded).
@@ -60,15 +50,11 @@ struct WorkerOptions {
   std::string failure_domain;
   std::string folder = ".";  // the worker says how much room there is (Machine)
   WorkerRole role = WorkerRole::kBoth;
-  std::uint32_t threads = 1;                // compute threads
-  double slowness = 1;                      // by how much a micro-batch takes longer
-  Digest data{};                            // read_data(); zeros: to be read beside computing
-  std::uint64_t pid = 0;                    // shown in events
-  std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set; outlives the actor
-  // Gets the times of each step if set; complete when WorkerOver is there.
-  std::vector<StepTimes>* times = nullptr;
+  std::uint32_t threads = 1;     // compute threads
+  double slowness = 1;           // by how much a micro-batch takes longer
+  Digest data{};                 // read_data(); zeros: to be read beside computing
+  std::uint64_t pid = 0;         // shown in events
   LatestStep* latest = nullptr;  // gets every step if set; outlives the actor
-  std::shared_ptr<WorkerCounters> counters = std::make_shared<WorkerCounters>();
   LogLevel log = LogLevel::kWarn;
 };
 

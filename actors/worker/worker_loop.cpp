@@ -16,7 +16,7 @@ namespace {
 
 // Heartbeats come ten a lease, ten a second at least: a long lease is no reason for late progress.
 std::uint64_t heartbeat_ms(const Job& job) {
-  return std::min<std::uint64_t>(job.lease_ms / 10, 100);
+  return std::min<std::uint64_t>(job.elastic.lease_ms / 10, 100);
 }
 
 // Limits the wait of the job's end for data to be read.
@@ -31,11 +31,11 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.micro_batches = setup.job.micro_batches;
   config.steps = setup.job.steps;
   config.segments = setup.layout->segments();
-  config.digest_every = setup.job.digest_every;
-  config.checkpoint_every = setup.job.checkpoint.every;
+  config.elastic = setup.job.elastic;
+  config.checkpoint = setup.job.checkpoint;
   config.stop_on_nonfinite = setup.job.on_nonfinite == NonFinite::kStop;
   config.loss_scale = loss_scale_rule(setup.job);
-  config.recheck = {setup.job.recheck, /*first=*/0, setup.job.seed};
+  config.recheck = {setup.job.elastic.recheck, /*first=*/0, setup.job.seed};
   if (kind_of(setup.job.model).may_keep_state) {
     const std::uint64_t passes = std::max(setup.job.local.steps, 1u);  // of a micro-batch
     config.recheck.first = (kWatchedPasses + passes - 1) / passes;
@@ -44,23 +44,8 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.evaluates = setup.held_out != nullptr;
   config.evaluation_width = evaluation_width(setup.job);
   config.heartbeat_ms = std::max<std::uint64_t>(10, heartbeat_ms(setup.job));
-  config.coordinator_timeout_ms = setup.job.coordinator_timeout_ms;
   config.data_wait_ms = kDataWaitMs;
   return config;
-}
-
-DataPlaneOptions data_plane_options(const WorkerLoopOptions& options) {
-  DataPlaneOptions data_plane;
-  data_plane.setup = options.setup;
-  data_plane.job_id = options.job_id;
-  data_plane.who = options.join.who;
-  data_plane.name = options.join.name;
-  data_plane.connect_timeout = options.connect_timeout;
-  data_plane.transport = options.transport;
-  data_plane.phase = options.phase;
-  data_plane.counters = options.counters;
-  data_plane.times = options.times;
-  return data_plane;
 }
 
 }  // namespace
@@ -73,7 +58,9 @@ WorkerLoop::WorkerLoop(WorkerLoopOptions options, collectives::Listener& listene
       worker_(worker_config(*options_.setup)),
       began_(std::chrono::steady_clock::now()),
       passed_(began_),
-      data_plane_(data_plane_options(options_), listener, calls_.post, log_) {}
+      data_plane_(
+          DataPlaneOptions{options_, options_.job_id, options_.join.who, options_.join.name},
+          listener, calls_.post, log_) {}
 
 WorkerLoop::~WorkerLoop() {
   stop();
@@ -132,7 +119,7 @@ void WorkerLoop::on_micro_batch(Version version, const LedgerRow& row,
                                 std::chrono::nanoseconds took) {
   computing_ += took;
   // A worker that does not report its speed counts like all others.
-  const bool told = options_.setup->job.shares == ShareRule::kSpeed;
+  const bool told = options_.setup->job.elastic.shares == ShareRule::kSpeed;
   const auto ns = static_cast<std::uint64_t>(std::max<std::int64_t>(1, took.count()));
   handle(event::MicroBatchDone{version, row, told ? ns : 0});
 }

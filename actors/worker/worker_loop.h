@@ -21,7 +21,7 @@
 #include "actors/worker/data_plane.h"
 #include "actors/worker/orders.h"
 #include "actors/worker/pause_clock.h"
-#include "actors/worker/transport_support.h"
+#include "actors/worker/worker_parts.h"
 #include "core/base/tenfold.h"
 #include "core/observe/log.h"
 #include "elastic/protocol/worker.h"
@@ -41,15 +41,9 @@ struct WorkerLoopCalls {
   std::function<void(LoadOrder)> load;
 };
 
-struct WorkerLoopOptions {
-  std::shared_ptr<const TrainingSetup> setup;
+struct WorkerLoopOptions : WorkerParts {
   JobId job_id{};
   Join join;  // incarnation, host and port of `listener`
-  std::chrono::milliseconds connect_timeout{5000};
-  TransportSupport transport;
-  std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set
-  std::vector<StepTimes>* times = nullptr;  // of each step, if set
-  std::shared_ptr<WorkerCounters> counters = std::make_shared<WorkerCounters>();
 };
 
 class WorkerLoop {

@@ -23,7 +23,7 @@
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
 #include "core/base/mac.h"
-#include "core/job/job.h"
+#include "core/job/sections.h"
 
 namespace starling::collectives {
 

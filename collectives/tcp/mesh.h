@@ -22,7 +22,7 @@
 #include "collectives/frame_sender.h"
 #include "core/base/ids.h"
 #include "core/base/result.h"
-#include "core/job/job.h"
+#include "core/job/sections.h"
 #include "core/wire/frame_counts.h"
 
 namespace starling::collectives {

@@ -73,6 +73,26 @@ std::string optimizer_lines(const OptimizerSpec& o) {
   return out.str();
 }
 
+// Writes [elastic]. A key is written only if chosen where checkpoints of builds without it have hashes of this text.
+std::string elastic_lines(const ElasticSpec& e) {
+  const ElasticSpec usual;
+  std::ostringstream out;
+  out << "\n[elastic]\nlease_ms = " << e.lease_ms << "\nstate_timeout_ms = " << e.state_timeout_ms
+      << "\ncoordinator_timeout_ms = " << e.coordinator_timeout_ms
+      << "\nstart_timeout_ms = " << e.start_timeout_ms << "\n";
+  if (e.standstill_steps != usual.standstill_steps)
+    out << "standstill_steps = " << e.standstill_steps << "\n";
+  if (e.standstill_ms != usual.standstill_ms) out << "standstill_ms = " << e.standstill_ms << "\n";
+  if (e.slowest != usual.slowest) out << "slowest = " << e.slowest << "\n";
+  out << "shares = \"" << word_of(kShares, int(e.shares)) << "\"\nseal = \""
+      << word_of(kSeals, int(e.seal))
+      << "\"\nledger_events = " << (e.ledger_events ? "true" : "false")
+      << "\ndigest_every = " << e.digest_every << "\n";
+  if (e.recheck != usual.recheck) out << "recheck = " << e.recheck << "\n";
+  if (e.on_mismatch == OnMismatch::kStop) out << "on_mismatch = \"stop\"\n";
+  return out.str();
+}
+
 }  // namespace
 
 std::string format_job(const Job& job) {
@@ -114,21 +134,7 @@ std::string format_job(const Job& job) {
   } else if (!job.data.path.empty()) {
     out << "\n[data]\npath = " << quoted(job.data.path) << "\n";
   }
-  out << "\n[elastic]\nlease_ms = " << job.lease_ms
-      << "\nstate_timeout_ms = " << job.state_timeout_ms
-      << "\ncoordinator_timeout_ms = " << job.coordinator_timeout_ms
-      << "\nstart_timeout_ms = " << job.start_timeout_ms;
-  // Written only if chosen: checkpoints of builds without these keys have hashes of this text.
-  if (job.standstill_steps != Job{}.standstill_steps)
-    out << "\nstandstill_steps = " << job.standstill_steps;
-  if (job.standstill_ms != Job{}.standstill_ms) out << "\nstandstill_ms = " << job.standstill_ms;
-  if (job.slowest != 0) out << "\nslowest = " << job.slowest;
-  out << "\nshares = \"" << word_of(kShares, int(job.shares)) << "\"\nseal = \""
-      << word_of(kSeals, int(job.seal)) << "\""
-      << "\nledger_events = " << (job.ledger_events ? "true" : "false")
-      << "\ndigest_every = " << job.digest_every << "\n";
-  if (job.recheck != Job{}.recheck) out << "recheck = " << job.recheck << "\n";
-  if (job.on_mismatch == OnMismatch::kStop) out << "on_mismatch = \"stop\"\n";
+  out << elastic_lines(job.elastic);
   if (job.checkpoint.on())
     out << "\n[checkpoint]\ndir = " << quoted(job.checkpoint.dir)
         << (job.checkpoint.every < kCheckpointsByTime
@@ -157,10 +163,10 @@ namespace {
 
 Job essence_of(const Job& job) {
   // Out: the name, where data, their cache and script lie (what they give is part of the fingerprint), compute time,
-  // copies, shares, seals, timeouts, what passes compute twice, where a script's state lies, what is
-  // done about a skipped step, events, checkpoints and whose tokens let workers in, none of which
-  // reaches a bit of the result. In: everything else; steps too, since a worker whose hash matches ends at its own job's last step, and digest_every, since
-  // a digest is the sum of what all members add at the same step.
+  // copies, [elastic] but its digest_every, what passes compute twice, where a script's state lies, what is done about a
+  // skipped step, checkpoints and whose tokens let workers in, none of which reaches a bit of the result. In: everything
+  // else; steps too, since a worker whose hash matches ends at its own job's last step, and digest_every, since a digest
+  // is the sum of what all members add at the same step.
   Job essence = job;
   const Job neutral;
   essence.name.clear();
@@ -180,18 +186,8 @@ Job essence_of(const Job& job) {
   essence.on_nonfinite = neutral.on_nonfinite;
   essence.recompute = neutral.recompute;
   essence.offload = neutral.offload;
-  essence.lease_ms = neutral.lease_ms;
-  essence.state_timeout_ms = neutral.state_timeout_ms;
-  essence.coordinator_timeout_ms = neutral.coordinator_timeout_ms;
-  essence.start_timeout_ms = neutral.start_timeout_ms;
-  essence.standstill_steps = neutral.standstill_steps;
-  essence.standstill_ms = neutral.standstill_ms;
-  essence.slowest = neutral.slowest;
-  essence.shares = neutral.shares;
-  essence.seal = neutral.seal;
-  essence.ledger_events = neutral.ledger_events;
-  essence.recheck = neutral.recheck;
-  essence.on_mismatch = neutral.on_mismatch;
+  essence.elastic = {};
+  essence.elastic.digest_every = job.elastic.digest_every;
   essence.checkpoint = neutral.checkpoint;
   essence.identity = {};
   const auto set_length = [](OptimizerSpec& optimizer, std::uint64_t steps) {
@@ -215,7 +211,7 @@ std::uint64_t job_hash(const Job& job) {
   // on them: a worker with a longer lease is heard too rarely, and one that checkpoints at other
   // versions writes parts that no other worker completes.
   Job agreed = essence_of(job);
-  agreed.lease_ms = job.lease_ms;
+  agreed.elastic.lease_ms = job.elastic.lease_ms;
   if (job.checkpoint.on()) {
     agreed.checkpoint.dir.assign(1, '/');  // where it lies may differ
     agreed.checkpoint.every = job.checkpoint.every;
@@ -228,7 +224,7 @@ namespace {
 Job state_essence_of(const Job& job) {
   Job essence = essence_of(job);
   essence.steps = 0;
-  essence.digest_every = 0;
+  essence.elastic.digest_every = 0;
   essence.evaluate = {};
   std::visit(
       [](auto& spec) {

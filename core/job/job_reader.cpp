@@ -219,26 +219,26 @@ void read_numbers(Section s, NumbersSpec& numbers) {
   s.finish();
 }
 
-void read_elastic(Section s, Job& job) {
+void read_elastic(Section s, ElasticSpec& elastic) {
   constexpr std::uint64_t kDay = 86'400'000;
-  s.integer("lease_ms", job.lease_ms, 10, kDay);
-  s.integer("state_timeout_ms", job.state_timeout_ms, 100, kDay);
-  s.integer("coordinator_timeout_ms", job.coordinator_timeout_ms, 100, kDay);
-  s.integer("start_timeout_ms", job.start_timeout_ms, 100, kDay);
-  s.integer("standstill_steps", job.standstill_steps, 1, 1'000'000);
-  s.integer("standstill_ms", job.standstill_ms, 0, kDay);
-  if (s.good() && job.state_timeout_ms < job.lease_ms) {
+  s.integer("lease_ms", elastic.lease_ms, 10, kDay);
+  s.integer("state_timeout_ms", elastic.state_timeout_ms, 100, kDay);
+  s.integer("coordinator_timeout_ms", elastic.coordinator_timeout_ms, 100, kDay);
+  s.integer("start_timeout_ms", elastic.start_timeout_ms, 100, kDay);
+  s.integer("standstill_steps", elastic.standstill_steps, 1, 1'000'000);
+  s.integer("standstill_ms", elastic.standstill_ms, 0, kDay);
+  if (s.good() && elastic.state_timeout_ms < elastic.lease_ms) {
     s.wrong("state_timeout_ms", "state_timeout_ms must be at least lease_ms (" +
-                                    std::to_string(job.lease_ms) + "), is " +
-                                    std::to_string(job.state_timeout_ms));
+                                    std::to_string(elastic.lease_ms) + "), is " +
+                                    std::to_string(elastic.state_timeout_ms));
   }
-  s.integer("slowest", job.slowest, 0, 1'000'000);
-  s.choice("shares", job.shares, kShares, false);
-  s.choice("seal", job.seal, kSeals, false);
-  s.boolean("ledger_events", job.ledger_events);
-  s.integer("digest_every", job.digest_every, 0, kStepsMax);
-  s.integer("recheck", job.recheck, 0, 1'000'000);
-  s.choice("on_mismatch", job.on_mismatch, kMismatches, false);
+  s.integer("slowest", elastic.slowest, 0, 1'000'000);
+  s.choice("shares", elastic.shares, kShares, false);
+  s.choice("seal", elastic.seal, kSeals, false);
+  s.boolean("ledger_events", elastic.ledger_events);
+  s.integer("digest_every", elastic.digest_every, 0, kStepsMax);
+  s.integer("recheck", elastic.recheck, 0, 1'000'000);
+  s.choice("on_mismatch", elastic.on_mismatch, kMismatches, false);
   s.finish();
 }
 
@@ -326,7 +326,7 @@ Result<Job> parse(const std::string& toml, const std::string& base, const std::s
                                          std::to_string(data->source().begin.line));
   }
   read_numbers(Section(root, "numbers", false, failure), job.numbers);
-  read_elastic(Section(root, "elastic", false, failure), job);
+  read_elastic(Section(root, "elastic", false, failure), job.elastic);
   read_checkpoint(Section(root, "checkpoint", false, failure), base, job.checkpoint);
   read_evaluate(Section(root, "evaluate", false, failure), base, job);
   read_identity(Section(root, "identity", false, failure), base, job.identity);

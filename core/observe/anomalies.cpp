@@ -53,7 +53,7 @@ Anomalies::Anomalies(const Job& job)
     : skips_(job),
       loss_(kLossFactor),
       norm_(kNormFactor),
-      shares_by_speed_(job.shares == ShareRule::kSpeed) {}
+      shares_by_speed_(job.elastic.shares == ShareRule::kSpeed) {}
 
 std::optional<event::Warning> Anomalies::take(const Event& event) {
   if (auto warning = skips_.take(event)) return warning;

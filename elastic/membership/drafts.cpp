@@ -22,7 +22,7 @@ constexpr std::size_t kDigestsMax = 4;  // of versions whose shards may come lat
 // Whether this job writes a checkpoint of this version.
 bool Drafts::wanted(Version version) const {
   const bool asked = asked_above_ && version > *asked_above_;
-  return config_.every != 0 && (version % config_.every == 0 || asked);
+  return config_.checkpoint.every != 0 && (version % config_.checkpoint.every == 0 || asked);
 }
 
 // All parts of one version are the same bits, whichever worker and epoch wrote them.
@@ -74,7 +74,8 @@ void Drafts::make_room(Version version) {
 }
 
 DraftCommands Drafts::passed(const StepRecord& record, const Origin& origin) {
-  if (config_.digest_every == 0 || record.version % config_.digest_every != 0) return {};
+  if (config_.elastic.digest_every == 0 || record.version % config_.elastic.digest_every != 0)
+    return {};
   if (!wanted(record.version)) return {};
   digests_[record.version] = record.digest;
   if (digests_.size() > kDigestsMax) digests_.erase(digests_.begin());
@@ -89,10 +90,10 @@ void Drafts::store_if_complete(Version version, const Origin& origin) {
   Draft& draft = it->second;
   if (!std::all_of(draft.segments.begin(), draft.segments.end(), [](bool there) { return there; }))
     return;
-  if (config_.digest_every != 0 && version % config_.digest_every == 0) {
+  if (config_.elastic.digest_every != 0 && version % config_.elastic.digest_every == 0) {
     const auto voted = digests_.find(version);
     // The digest comes when that step has passed; a requested version's may be forgotten by now.
-    if (voted == digests_.end() && version % config_.every == 0) return;
+    if (voted == digests_.end() && version % config_.checkpoint.every == 0) return;
     if (voted != digests_.end() && voted->second != draft.checkpoint.digest)
       return give_up(version, "its shards have digest " + to_string(draft.checkpoint.digest) +
                                   ", the votes for that step " + to_string(voted->second));
@@ -145,7 +146,7 @@ DraftCommands Drafts::stored(Version version, const std::string& error) {
   for (const Checkpoint& c : group_.checkpoints())
     if (c.version != version) versions.push_back(c.version);
   std::sort(versions.begin(), versions.end());
-  const std::size_t keep = std::min<std::size_t>(config_.keep, versions.size());
+  const std::size_t keep = std::min<std::size_t>(config_.checkpoint.keep, versions.size());
   published.oldest = versions[versions.size() - keep];
   // Before the data are compared, the run may turn out to be another job's from its start on. Then
   // it goes back to the newest checkpoint that is not in doubt, or to its start where all are.
@@ -173,7 +174,7 @@ Tidy Drafts::tidy_below(Version version) const {
 }
 
 bool Drafts::ask() {
-  if (config_.every == 0 || asked_above_) return false;
+  if (config_.checkpoint.every == 0 || asked_above_) return false;
   asked_above_ = group_.checkpoints().empty() ? Version{0} : group_.checkpoints().back().version;
   return true;
 }
@@ -201,8 +202,8 @@ DraftCommands Drafts::withdraw_above(Version version) {
 
 void Drafts::check_invariants() const {
   STARLING_CHECK(digests_.size() <= kDigestsMax);
-  if (config_.every == 0) STARLING_CHECK(drafts_.empty());
-  if (config_.every == 0) STARLING_CHECK(!asked_above_);
+  if (config_.checkpoint.every == 0) STARLING_CHECK(drafts_.empty());
+  if (config_.checkpoint.every == 0) STARLING_CHECK(!asked_above_);
   for (const auto& [version, draft] : drafts_) {
     STARLING_CHECK(draft.checkpoint.version == version);
     STARLING_CHECK(draft.segments.size() == config_.segments);

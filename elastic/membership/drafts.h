@@ -6,7 +6,7 @@
 // A draft is open while shards come in, then it is being stored, or given up. It ends when a
 // checkpoint of its version or a later one is published.
 //
-// Threads: none; a value that belongs to its leader. Borrows the group.
+// Threads: none; a value that belongs to its leader. Borrows the leader's config and the group.
 
 #include <cstdint>
 #include <map>
@@ -17,16 +17,9 @@
 
 #include "core/wire/messages.h"
 #include "elastic/membership/group.h"
+#include "elastic/membership/leader_config.h"
 
 namespace starling::elastic {
-
-struct DraftsConfig {
-  std::uint64_t steps = 0;  // the job's last version, of which there is no checkpoint to be written
-  std::uint32_t segments = 0;
-  std::uint64_t every = 0;  // 0: no checkpoints
-  std::uint32_t keep = 2;   // complete ones
-  std::uint64_t digest_every = 0;
-};
 
 namespace draft_command {
 struct Store {  // all shards are there: write the manifest; -> Drafts::stored()
@@ -55,7 +48,7 @@ using DraftCommands = std::vector<DraftCommand>;
 
 class Drafts {
  public:
-  Drafts(DraftsConfig config, const Group& group) : config_(config), group_(group) {}
+  Drafts(const LeaderConfig& config, const Group& group) : config_(config), group_(group) {}
 
   struct Origin {
     const Join* standard;  // has the group's fingerprint; null: no worker has, nothing is stored
@@ -109,7 +102,7 @@ class Drafts {
   void give_up(Version version, const std::string& why);
   draft_command::Tidy tidy_below(Version version) const;
 
-  const DraftsConfig config_;
+  const LeaderConfig& config_;
   const Group& group_;
   DraftCommands commands_;  // of the call being handled
 

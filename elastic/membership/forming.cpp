@@ -93,13 +93,13 @@ std::string Forming::reason() {
 
 bool Forming::start_is_due() const {
   return roster_.waiting_joiners().size() >= config_.wanted_workers ||
-         roster_.now_ms() - began_ms_ > config_.start_timeout_ms;
+         roster_.now_ms() - began_ms_ > config_.elastic.start_timeout_ms;
 }
 
 // Waits for as many joiners as there were members, or until one has waited for the window.
 bool Forming::newcomers_are_there() const {
   const std::uint64_t now_ms = roster_.now_ms();
-  if (now_ms - restarted_ms_ > config_.start_timeout_ms) return true;
+  if (now_ms - restarted_ms_ > config_.elastic.start_timeout_ms) return true;
   const auto newcomers = roster_.waiting_joiners();
   if (newcomers.size() >= group_.plan()->members.size()) return true;
   return std::any_of(newcomers.begin(), newcomers.end(), [&](const Incarnation& who) {
@@ -240,7 +240,7 @@ bool Forming::in_time(const Incarnation& who) {
 
 bool Forming::patient() const {
   return !question_->at_any_price &&
-         roster_.now_ms() - question_->begun_ms <= config_.state_timeout_ms;
+         roster_.now_ms() - question_->begun_ms <= config_.elastic.state_timeout_ms;
 }
 
 void Forming::decide() {
@@ -261,10 +261,10 @@ void Forming::decide() {
   if (group_.restart()) {
     if (reporters.empty()) return no_newcomer();
   } else if (first && reporters.size() < config_.wanted_workers) {
-    if (roster_.now_ms() - began_ms_ <= config_.start_timeout_ms) return;
+    if (roster_.now_ms() - began_ms_ <= config_.elastic.start_timeout_ms) return;
     return end(kExitAlone, std::to_string(reporters.size()) + " of " +
                                std::to_string(config_.wanted_workers) + " workers came within " +
-                               std::to_string(config_.start_timeout_ms) +
+                               std::to_string(config_.elastic.start_timeout_ms) +
                                " ms, [elastic].start_timeout_ms");
   }
   if (reporters.empty() || state_lost) {
@@ -275,7 +275,7 @@ void Forming::decide() {
     if (!patient())
       end(kExitStateLost, "state lost: epoch " + to_string(group_.plan()->id) +
                               " may still run, but none of its members has reported for " +
-                              std::to_string(config_.state_timeout_ms) + " ms; " +
+                              std::to_string(config_.elastic.state_timeout_ms) + " ms; " +
                               newest_checkpoint());
     return;
   }
@@ -288,7 +288,7 @@ void Forming::decide() {
   if (all->lost || !all->missing.empty() || question_->nothing_is_wrong) {
     forget_links(all->missing, reporters);
   } else if (const auto apart = leave_out_bad_links(reporters, resume.value())) {
-    if (roster_.now_ms() - apart->since_ms > config_.state_timeout_ms)
+    if (roster_.now_ms() - apart->since_ms > config_.elastic.state_timeout_ms)
       return lose_apart(reporters, *apart);
   }
   propose(std::move(reporters), resume.value());
@@ -320,9 +320,9 @@ std::optional<WorkerRole> Forming::lacking(const std::vector<Reporter>& reporter
 void Forming::wait_for(WorkerRole role, std::size_t workers, bool start) {
   const std::string none = "none of " + std::to_string(workers) + " workers " +
                            (role == WorkerRole::kHold ? "holds state" : "computes");
-  if (start && roster_.now_ms() - restarted_ms_ > config_.start_timeout_ms)
+  if (start && roster_.now_ms() - restarted_ms_ > config_.elastic.start_timeout_ms)
     return end(kExitAlone, none + ", as --role tells them, and no other came within " +
-                               std::to_string(config_.start_timeout_ms) +
+                               std::to_string(config_.elastic.start_timeout_ms) +
                                " ms, [elastic].start_timeout_ms");
   if (std::exchange(question_->told_lacking, role) != role)
     commands_.push_back(
@@ -335,7 +335,7 @@ bool Forming::needed(const Incarnation& who, const std::vector<Reporter>& report
                      Version base) const {
   const auto* worker = group_.find(who);
   if (!worker || !worker->planned || base == 0) return false;  // holds nothing that is needed
-  if (roster_.now_ms() - question_->begun_ms > config_.state_timeout_ms) return false;
+  if (roster_.now_ms() - question_->begun_ms > config_.elastic.state_timeout_ms) return false;
   return !all_copied(reporters, config_.segments, base);
 }
 

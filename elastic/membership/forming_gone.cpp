@@ -70,9 +70,9 @@ std::optional<End> Forming::own_end() {
 void Forming::all_have_left(const std::vector<Reporter>& reporters) {
   const std::string why = "every worker has left as announced";
   if (!roster_.waiting_joiners().empty() && restart(reporters, why)) return;
-  if (roster_.now_ms() - question_->begun_ms <= config_.start_timeout_ms) return;
+  if (roster_.now_ms() - question_->begun_ms <= config_.elastic.start_timeout_ms) return;
   end(kExitTerminated, why + ", and nobody has come for " +
-                           std::to_string(config_.start_timeout_ms) + " ms; " +
+                           std::to_string(config_.elastic.start_timeout_ms) + " ms; " +
                            newest_checkpoint());
 }
 
@@ -89,9 +89,9 @@ bool Forming::restart(const std::vector<Reporter>& reporters, const std::string&
 }
 
 void Forming::no_newcomer() {
-  if (roster_.now_ms() - restarted_ms_ <= config_.start_timeout_ms) return;
+  if (roster_.now_ms() - restarted_ms_ <= config_.elastic.start_timeout_ms) return;
   end(kExitStateLost, "state lost: " + group_.restart()->cause + "; no worker came within " +
-                          std::to_string(config_.start_timeout_ms) + " ms to go on; " +
+                          std::to_string(config_.elastic.start_timeout_ms) + " ms to go on; " +
                           newest_checkpoint());
 }
 
@@ -117,7 +117,7 @@ std::string Forming::newest_checkpoint(Version doubted_from) const {
   if (newest == nullptr) return "there is no checkpoint to start from";
   const Version first = std::min(doubted_from, newest->doubted_from);
   std::string text = "the newest checkpoint is of step " + std::to_string(newest->version) +
-                     " in " + config_.checkpoint_dir;
+                     " in " + config_.checkpoint.dir;
   if (first < newest->version) text += ", in doubt from step " + std::to_string(first) + " on";
   return text;
 }

@@ -20,14 +20,12 @@ Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std:
       term_(term),
       began_ms_(now_ms),
       now_ms_(now_ms),
-      roster_({config_.lease_ms, config_.retry_ms}, group, now_ms),
-      claims_(config_.lease_ms, group, roster_),
+      roster_(config_, group, now_ms),
+      claims_(config_.elastic.lease_ms, group, roster_),
       forming_(config_, group, roster_, term),
       proposals_(term),
       told_(told),
-      drafts_({config_.steps, config_.segments, config_.checkpoint_every, config_.checkpoint_keep,
-               config_.digest_every},
-              group) {
+      drafts_(config_, group) {
   if (group_.plan()) progress_.follow(*group_.plan());
   rates_ = group_.rates().size();
 }
@@ -197,7 +195,8 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
   if (auto why = other_bits(m)) return refuse(from, name, *std::move(why));
   if (auto why = other_checkpoint(m)) return refuse(from, name, *std::move(why));
   if (auto why = other_data(m.data)) return refuse(from, name, *std::move(why));
-  if (auto why = too_slow(m, group_, config_.slowest)) return refuse(from, name, *std::move(why));
+  if (auto why = too_slow(m, group_, config_.elastic.slowest))
+    return refuse(from, name, *std::move(why));
   if (auto clock = other_clock(name, m.machine)) warn(*std::move(clock));
   Joined joined{m};
   joined.join.who = from;

@@ -43,7 +43,7 @@ void Leader::ask_checkpoint(const std::string& by, AdminAnswered& answer) {
     answer.state = AdminState::kRefused;
     answer.text = std::move(why);
   };
-  if (config_.checkpoint_every == 0)
+  if (config_.checkpoint.every == 0)
     return refuse("the job writes no checkpoints: it has no [checkpoint]");
   if (!group_.plan()) return refuse("no step has been done yet");
   const bool first = answer.mark == 0;
@@ -125,7 +125,7 @@ void Leader::add_rate(Plan& plan) const {
 void Leader::rate_changed() {
   asked_rate_.reset();
   // A run that goes on from a checkpoint knows the changes that are in it.
-  if (config_.checkpoint_every != 0 && drafts_.ask()) ask_checkpoint();
+  if (config_.checkpoint.every != 0 && drafts_.ask()) ask_checkpoint();
 }
 
 // The newest version that a member is known to have; 0: none is known in this term.

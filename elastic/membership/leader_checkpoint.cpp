@@ -31,7 +31,7 @@ void Leader::on_event(const leader_event::AskCheckpoint&) {
 // one before is complete and a lease is over, until a worker joins or the last notice ends.
 void Leader::keep_what_leaves() {
   const auto& plan = group_.plan();
-  const bool too_soon = kept_ms_ != 0 && now_ms_ - kept_ms_ < config_.lease_ms;
+  const bool too_soon = kept_ms_ != 0 && now_ms_ - kept_ms_ < config_.elastic.lease_ms;
   if (!plan || proposals_.end() || too_soon) return;
   if (!everybody_leaves(*plan, group_) || !drafts_.ask()) return;
   kept_ms_ = now_ms_;
@@ -41,9 +41,9 @@ void Leader::keep_what_leaves() {
 // Time counts from the first step that this leader hears of: a new one asks a little late.
 void Leader::keep_by_time() {
   const bool running = group_.plan() && !group_.restart() && !proposals_.end();
-  if (config_.checkpoint_every_ms == 0 || !running || !last_record_) return;
+  if (config_.checkpoint.every_seconds == 0 || !running || !last_record_) return;
   if (checkpoint_ms_ == 0) checkpoint_ms_ = now_ms_;
-  if (now_ms_ - checkpoint_ms_ < config_.checkpoint_every_ms) return;
+  if (now_ms_ - checkpoint_ms_ < 1000 * config_.checkpoint.every_seconds) return;
   checkpoint_ms_ = now_ms_;
   if (drafts_.ask()) ask_checkpoint();
 }

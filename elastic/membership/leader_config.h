@@ -6,38 +6,30 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/job/sections.h"
 #include "elastic/protocol/bugs.h"
 
 namespace starling::elastic {
 
 struct LeaderConfig {
+  ElasticSpec elastic;
+  CheckpointSpec checkpoint;
   std::uint32_t micro_batches = 0;
   std::uint64_t steps = 0;
   std::uint32_t segments = 0;
-  std::uint32_t replicas = 2;           // r
-  std::uint32_t wanted_workers = 1;     // the first epoch waits for them
-  std::uint32_t bucket_segments = 0;    // segments of a bucket (Layout); 0 = one bucket
-  std::uint32_t move_budget = 64;       // segments a source sends in one step
-  std::uint64_t lease_ms = 1000;        // not heard for this long: may be left out (tolerance_ms)
-  std::uint32_t standstill_steps = 20;  // heard, but gets nowhere while others wait: may be left
-  std::uint64_t standstill_ms = 30000;  // out after so many steps' time, at least so long; 0: never
-  std::uint32_t slowest = 0;            // times the median's: a slower joiner is refused; 0: none
+  std::uint32_t replicas = 2;         // r
+  std::uint32_t wanted_workers = 1;   // the first epoch waits for them
+  std::uint32_t bucket_segments = 0;  // segments of a bucket (Layout); 0 = one bucket
+  std::uint32_t move_budget = 64;     // segments a source sends in one step
   std::uint64_t report_deadline_ms = 1000;
   std::uint64_t change_window_ms = 100;  // joins and leaves are gathered this long
-  std::uint64_t start_timeout_ms = 30000;
-  std::uint64_t state_timeout_ms = 60000;
+  // What is not answered is said again after this time, a plan each time after twice as long.
   std::uint64_t retry_ms = 50;
   std::uint64_t restart_window_ms = 2000;  // after state was lost, joiners are gathered this long
-  std::uint64_t checkpoint_every = 0;      // 0: no checkpoints
-  std::uint64_t checkpoint_every_ms = 0;   // the newest is older: one is asked for; 0: never
-  std::uint32_t checkpoint_keep = 2;       // complete ones
-  std::string checkpoint_dir;              // for messages
   bool stop_on_nonfinite = false;          // a skipped step ends the job
-  bool stop_on_mismatch = false;           // a difference between contributions does
   // The model's gradient is a function of step, micro-batch and parameters alone, so a worker that
   // computes another one is wrong, and is left out. False: the model may keep state.
   bool pure_model = false;
-  std::uint64_t digest_every = 0;  // versions whose digest the votes carry; 0: none
   std::uint64_t job_hash = 0;
   std::string job_text;
   std::vector<std::string> tensors;  // name of each segment's first tensor, for messages

@@ -257,7 +257,7 @@ void Leader::doubt_from(Version first) {
 // A leader before this one may have ordered it of a keeper that was gone before it was done.
 void Leader::doubt_checkpoints(bool first_heard) {
   if (!tainted_from_) return;
-  if (config_.checkpoint_dir.empty()) return;
+  if (!config_.checkpoint.on()) return;
   bool any = first_heard;  // the first manifest may be on its way
   for (Checkpoint c : group_.checkpoints()) {
     if (c.version <= *tainted_from_ || c.doubted_from <= *tainted_from_) continue;

@@ -61,7 +61,7 @@ void Leader::tell_difference(const Difference& d, std::optional<std::uint64_t> w
   else if (wrong_.emplace(*wrong, text).second)
     taint(life->join.who, life->join.name,
           "computes wrong gradients, as seen in " + micro_batch_text(d));
-  if (config_.stop_on_mismatch && !proposals_.end())
+  if (config_.elastic.on_mismatch == OnMismatch::kStop && !proposals_.end())
     end_job(1, text + ", and on_mismatch is \"stop\"; " + newest_checkpoint());
 }
 

@@ -59,7 +59,8 @@ std::vector<bool> Preparing::leavers() const {
     fresh.push_back(r);
     const Contact& c = roster_.at(now_.members[r].who);
     const std::uint64_t now_ms = roster_.now_ms(), window = config_.change_window_ms;
-    const bool hurry = c.leave_by_ms != 0 && now_ms + config_.lease_ms + window > c.leave_by_ms;
+    const bool hurry =
+        c.leave_by_ms != 0 && now_ms + config_.elastic.lease_ms + window > c.leave_by_ms;
     window_over = window_over || hurry || now_ms - c.leaving_ms >= window;
   }
   if (window_over)
@@ -87,7 +88,8 @@ bool Preparing::leavers_go(const std::vector<std::vector<bool>>& copies) const {
     const std::uint64_t leave_by_ms = roster_.at(now_.members[r].who).leave_by_ms;
     if (!leaving_[r] && holds(now_.members[r].role))
       staying.push_back(r);
-    else if (leaving_[r] && leave_by_ms != 0 && roster_.now_ms() + config_.lease_ms > leave_by_ms)
+    else if (leaving_[r] && leave_by_ms != 0 &&
+             roster_.now_ms() + config_.elastic.lease_ms > leave_by_ms)
       notice_over = true;
   }
   if (staying.empty()) return false;

@@ -8,7 +8,7 @@
 
 namespace starling::elastic {
 
-Roster::Roster(RosterConfig config, const Group& group, std::uint64_t now_ms)
+Roster::Roster(const LeaderConfig& config, const Group& group, std::uint64_t now_ms)
     : config_(config), group_(group), began_ms_(now_ms), now_ms_(now_ms) {
   for (const auto& [nonce, worker] : group_.workers())
     if (!worker.planned && !worker.leaving && !worker.dead) waiting_.insert(nonce);
@@ -24,7 +24,7 @@ void Roster::look(std::uint64_t now_ms) {
 Contact& Roster::contact(const Incarnation& who) {
   const auto [it, fresh] = contacts_.try_emplace(who.nonce);
   if (fresh) {
-    it->second.silence.hear(now_ms_, config_.lease_ms);
+    it->second.silence.hear(now_ms_, config_.elastic.lease_ms);
     it->second.data = data_at_join(who);
   }
   return it->second;
@@ -58,7 +58,7 @@ const Contact& Roster::at(const Incarnation& who) const {
 // ---- What was heard ---------------------------------------------------------------------------
 
 void Roster::heard(const Incarnation& who) {
-  contact(who).silence.hear(now_ms_, config_.lease_ms);
+  contact(who).silence.hear(now_ms_, config_.elastic.lease_ms);
 }
 
 // The cost is the same for any number of members, as of reached().
@@ -181,7 +181,8 @@ bool Roster::plan_is_due(const Incarnation& who, const EpochId& plan) {
   } else {
     const bool heard = now_ms_ - c.silence.open_ms(now_ms_, /*began_ms=*/0) > c.plan_sent_ms;
     if (!heard || now_ms_ - c.plan_sent_ms < c.plan_wait_ms) return false;
-    c.plan_wait_ms = std::min(2 * c.plan_wait_ms, std::max(config_.retry_ms, config_.lease_ms));
+    c.plan_wait_ms =
+        std::min(2 * c.plan_wait_ms, std::max(config_.retry_ms, config_.elastic.lease_ms));
   }
   c.plan_sent = plan;
   c.plan_sent_ms = now_ms_;
@@ -222,7 +223,7 @@ bool Roster::certainly_dead(const Incarnation& who) const {
 bool Roster::silent(const Incarnation& who) {
   const Contact* c = find(who);
   const std::uint64_t open = (c ? c->silence : Silence{}).open_ms(now_ms_, began_ms_);
-  return open > config_.lease_ms && open > tolerance();
+  return open > config_.elastic.lease_ms && open > tolerance();
 }
 
 std::uint64_t Roster::tolerance() {
@@ -232,9 +233,9 @@ std::uint64_t Roster::tolerance() {
     if (certainly_dead(who)) continue;
     const Contact* c = find(who);
     longest.push_back(
-        (c ? c->silence : Silence{}).longest_ms(now_ms_, began_ms_, config_.lease_ms));
+        (c ? c->silence : Silence{}).longest_ms(now_ms_, began_ms_, config_.elastic.lease_ms));
   }
-  tolerance_ = tolerance_ms(std::move(longest), config_.lease_ms);
+  tolerance_ = tolerance_ms(std::move(longest), config_.elastic.lease_ms);
   return *tolerance_;
 }
 
@@ -310,7 +311,7 @@ const Join* Roster::standard() const {
     const auto* worker = group_.find({0, nonce});
     const auto it = contacts_.find(nonce);
     if (!worker || it == contacts_.end() || certainly_dead(worker->join.who)) continue;
-    if (it->second.silence.open_ms(now_ms_, began_ms_) > config_.lease_ms) continue;
+    if (it->second.silence.open_ms(now_ms_, began_ms_) > config_.elastic.lease_ms) continue;
     auto& [count, first] = parts[worker->join.fingerprint];
     ++count;
     if (!first || worker->join.who.counter < first->who.counter) first = &worker->join;

@@ -5,8 +5,8 @@
 //
 // Only the roster writes a contact; all other classes read, and tell it what was heard.
 //
-// Threads: none; a value that belongs to its leader. Borrows the group. All times are milliseconds
-// of the leader's clock.
+// Threads: none; a value that belongs to its leader. Borrows the leader's config and the group. All
+// times are milliseconds of the leader's clock.
 
 #include <cstdint>
 #include <map>
@@ -17,6 +17,7 @@
 
 #include "core/wire/messages.h"
 #include "elastic/membership/group.h"
+#include "elastic/membership/leader_config.h"
 #include "elastic/membership/patience.h"
 
 namespace starling::elastic {
@@ -48,14 +49,9 @@ struct Contact {
   bool told_to_go = false;  // refused after it had joined
 };
 
-struct RosterConfig {
-  std::uint64_t lease_ms = 1000;  // not heard for this long: may be silent (tolerance)
-  std::uint64_t retry_ms = 50;    // a plan is sent again after this time, then twice as long
-};
-
 class Roster {
  public:
-  Roster(RosterConfig config, const Group& group, std::uint64_t now_ms);
+  Roster(const LeaderConfig& config, const Group& group, std::uint64_t now_ms);
 
   // An event begins.
   void look(std::uint64_t now_ms);
@@ -135,7 +131,7 @@ class Roster {
   void check_members(const Plan& plan) const;
   std::optional<Digest> count_data() const;
 
-  const RosterConfig config_;
+  const LeaderConfig& config_;
   const Group& group_;
   const std::uint64_t began_ms_;
   std::uint64_t now_ms_;

@@ -75,18 +75,18 @@ bool can_be_spared(const std::vector<Incarnation>& by, const Plan& plan, bool mo
 Standstill standstill(const LeaderConfig& config, const Group& group, const Roster& roster,
                       const EpochProgress& progress) {
   Standstill still;
-  if (config.standstill_ms == 0 || config.bugs.standstill_unseen) return still;
+  if (config.elastic.standstill_ms == 0 || config.bugs.standstill_unseen) return still;
   if (!group.plan() || group.restart() || group.end()) return still;
   Members members = members_of(group, roster);
   name_the_missed(members, *group.plan(), roster);
-  still.patience_ms = patience_ms(members.standing, progress.steps(), config.standstill_steps,
-                                  config.standstill_ms);
+  still.patience_ms = patience_ms(members.standing, progress.steps(),
+                                  config.elastic.standstill_steps, config.elastic.standstill_ms);
   const HeldUp held = held_up(members.standing, roster.now_ms(), still.patience_ms / kWarnings);
   for (const std::size_t i : held.by) still.by.push_back(members.who[i]);
   still.since_ms = held.since_ms;
   const std::uint64_t so_far = roster.now_ms() - held.since_ms;
   if (still.by.empty() || so_far <= still.patience_ms) return still;
-  still.at_any_price = so_far > still.patience_ms + config.state_timeout_ms;
+  still.at_any_price = so_far > still.patience_ms + config.elastic.state_timeout_ms;
   const bool moved = progress.moves_done() || config.bugs.prepared_holders_moving;
   still.too_long = still.at_any_price || can_be_spared(still.by, *group.plan(), moved);
   return still;

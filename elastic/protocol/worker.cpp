@@ -20,10 +20,10 @@ constexpr std::uint64_t kSilentRetries = 4;  // so many without a word: no coord
 }  // namespace
 
 Worker::Worker(WorkerConfig config)
-    : config_(config),
-      work_(config.micro_batches, config.evaluation_width),
-      speed_(config.probe_after),
-      checkpoint_(config.checkpoint_every, config.steps) {
+    : config_(std::move(config)),
+      work_(config_.micro_batches, config_.evaluation_width),
+      speed_(config_.probe_after),
+      checkpoint_(config_.checkpoint.every, config_.steps) {
   STARLING_CHECK(config_.probe_after > 0);
   STARLING_CHECK(config_.micro_batches > 0);
   STARLING_CHECK(config_.segments > 0);
@@ -51,8 +51,9 @@ void Worker::on_event(const worker_event::Tick& e) {
   // none: one may say that it was left out.
   if (now_ms_ != 0) unheard_ms_ += std::min(e.now_ms - now_ms_, kLookMs);
   now_ms_ = e.now_ms;
-  if (unheard_ms_ > config_.coordinator_timeout_ms)
-    return exit(3, "no coordinator answered for " + std::to_string(config_.coordinator_timeout_ms) +
+  if (unheard_ms_ > config_.elastic.coordinator_timeout_ms)
+    return exit(3, "no coordinator answered for " +
+                       std::to_string(config_.elastic.coordinator_timeout_ms) +
                        " ms; check that one is running and reachable");
   if (leave_until_ms_ && now_ms_ >= *leave_until_ms_)
     return exit(kExitTerminated,

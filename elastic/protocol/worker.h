@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/job/sections.h"
 #include "core/wire/messages.h"
 #include "elastic/protocol/bugs.h"
 #include "elastic/protocol/checkpoint_turn.h"
@@ -30,20 +31,18 @@
 namespace starling::elastic {
 
 struct WorkerConfig {
+  ElasticSpec elastic;
+  CheckpointSpec checkpoint;
   std::uint32_t micro_batches = 0;  // M
   std::uint64_t steps = 0;          // the job's last version
   std::uint32_t segments = 0;
-  // Votes for steps that are multiples of it carry digests; 0: no vote does.
-  std::uint64_t digest_every = 0;
-  std::uint64_t checkpoint_every = 0;  // versions that are multiples of it are written; 0: none is
   bool stop_on_nonfinite = false;      // no step follows one that is skipped
   bool evaluates = false;              // the last version is evaluated before the end
   std::uint32_t evaluation_width = 1;  // numbers of each held-out batch in a ledger row
   LossScaleRule loss_scale;
-  RecheckRule recheck;
+  RecheckRule recheck;  // its share is elastic.recheck
   std::uint64_t heartbeat_ms = 100;
   std::uint64_t retry_ms = 100;  // joins, reports, steps and the end are said again until answered
-  std::uint64_t coordinator_timeout_ms = 30000;
   // The longest that an ending life waits for coordinators to note the steps that it knows.
   std::uint64_t last_words_ms = 2000;
   // The longest that a worker waits at the end for its data to be read, so that they are compared.

@@ -246,7 +246,8 @@ void Worker::on_event(const Reduced& e) {
 // are the digest of that version.
 Measure Worker::what_to_measure() const {
   const Version version = run_->voting;
-  return {owned(), config_.digest_every != 0 && version % config_.digest_every == 0};
+  return {owned(),
+          config_.elastic.digest_every != 0 && version % config_.elastic.digest_every == 0};
 }
 
 void Worker::on_event(const LedgerArrived& e) {

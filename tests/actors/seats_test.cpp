@@ -186,8 +186,8 @@ TEST_CASE("seats: a guard tells a death to a coordinator that it learned of") {
     std::uint16_t port = 0;
     if (::read(to_worker[0], &port, sizeof port) != sizeof port) ::_exit(9);
     GuardOptions options;
-    options.job = kJob;
-    options.worker = life(7);
+    options.job_id = kJob;
+    options.self = life(7);
     options.key = *ring().find("worker-0");
     options.coordinators = coordinators(at(port));
     Seats moved;

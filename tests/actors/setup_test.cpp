@@ -170,7 +170,7 @@ TEST_CASE("setup: a job that a program has made keeps the rules of job files") {
   job.optimizer.peak_rate = -5;
   CHECK(why(job).find("peak_rate must be a number above 0") == 0);
   job.optimizer.peak_rate = 1;
-  job.lease_ms = 0;
+  job.elastic.lease_ms = 0;
   CHECK(why(job).find("lease_ms must be an integer from 10") == 0);
 }
 

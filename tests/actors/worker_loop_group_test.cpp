@@ -105,8 +105,8 @@ class Run {
     leader.wanted_workers = wanted;
     leader.move_budget = 4;
     leader.change_window_ms = 1;
-    leader.lease_ms = setup_->job.lease_ms;
-    leader.report_deadline_ms = setup_->job.lease_ms;
+    leader.elastic = setup_->job.elastic;
+    leader.report_deadline_ms = setup_->job.elastic.lease_ms;
     leader.job_hash = config.job.job_hash;
     machine_.emplace(std::move(config), elastic::HardState{}, std::vector<RaftEntry>{});
     for (std::uint32_t i = 0; i < wanted; ++i) start_worker();

@@ -373,7 +373,7 @@ TEST_CASE(
 TEST_CASE(
     "worker loop: a worker whose data plane is busy is heard, and says that it gets nowhere") {
   auto setup = std::make_shared<TrainingSetup>(*synthetic_setup(40000, /*steps=*/10));
-  setup->job.lease_ms = 1;
+  setup->job.elastic.lease_ms = 1;
   const std::uint32_t segments = setup->layout->segments();
   std::mutex gate;
   LoopRig rig{setup, kLoopJob, 200};

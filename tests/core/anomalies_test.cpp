@@ -118,7 +118,7 @@ TEST_CASE("anomalies: a worker that computes far less than the others is told on
   const EpochId first{1, 1}, second{1, 2};
   const auto run = [&](const std::vector<std::uint32_t>& shares, ShareRule rule) {
     Job job;
-    job.shares = rule;
+    job.elastic.shares = rule;
     Anomalies anomalies(job);
     std::vector<Event> events{epoch_of(first, shares.size())};
     for (Version v = 0; v < 200; ++v) events.push_back(ledger_of_shares(v, first, shares));

@@ -20,12 +20,15 @@ TEST_CASE("the hash is of what reaches the result, and of what all must agree on
   CHECK(with([](Job& j) { j.name = "other"; }) == hash);
   CHECK(with([](Job& j) { j.data.path = "/elsewhere"; }) == hash);
   CHECK(with([](Job& j) { j.replicas = 1; }) == hash);
-  CHECK(with([](Job& j) { j.start_timeout_ms = 78, j.coordinator_timeout_ms = 79; }) == hash);
-  CHECK(with([](Job& j) { j.standstill_ms = 77, j.standstill_steps = 78; }) == hash);
-  CHECK(with([](Job& j) { j.ledger_events = false; }) == hash);
-  CHECK(with([](Job& j) { j.shares = ShareRule::kEqual; }) == hash);
-  CHECK(with([](Job& j) { j.slowest = 8; }) == hash);
-  CHECK(with([](Job& j) { j.seal = SealRule::kOff; }) == hash);
+  CHECK(with([](Job& j) {
+          j.elastic.start_timeout_ms = 78, j.elastic.coordinator_timeout_ms = 79;
+        }) == hash);
+  CHECK(with([](Job& j) { j.elastic.standstill_ms = 77, j.elastic.standstill_steps = 78; }) ==
+        hash);
+  CHECK(with([](Job& j) { j.elastic.ledger_events = false; }) == hash);
+  CHECK(with([](Job& j) { j.elastic.shares = ShareRule::kEqual; }) == hash);
+  CHECK(with([](Job& j) { j.elastic.slowest = 8; }) == hash);
+  CHECK(with([](Job& j) { j.elastic.seal = SealRule::kOff; }) == hash);
   CHECK(with([](Job& j) { j.optimizer.schedule_steps = j.steps; }) == hash);
   CHECK(with([](Job& j) { j.seed = 2; }) != hash);
   CHECK(with([](Job& j) { j.steps = 61; }) != hash);
@@ -35,9 +38,10 @@ TEST_CASE("the hash is of what reaches the result, and of what all must agree on
   CHECK(with([](Job& j) { std::get<GptSpec>(j.model).layers = 3; }) != hash);
   CHECK(with([](Job& j) { j.optimizer.beta2 = 0.96; }) != hash);
   CHECK(with([](Job& j) { j.data.extensions = {".h"}; }) != hash);
-  CHECK(with([](Job& j) { j.digest_every = 3; }) != hash);  // all members add at the same steps
+  CHECK(with([](Job& j) { j.elastic.digest_every = 3; }) !=
+        hash);  // all members add at the same steps
   // A worker with a longer lease is heard too rarely by a leader with a shorter one.
-  CHECK(with([](Job& j) { j.lease_ms = 10 * j.lease_ms; }) != hash);
+  CHECK(with([](Job& j) { j.elastic.lease_ms = 10 * j.elastic.lease_ms; }) != hash);
   // Parts of other versions than the leader's would never be completed.
   const auto checkpointed = with([](Job& j) { j.checkpoint = {"/c", 5, 1}; });
   CHECK(checkpointed != hash);
@@ -56,11 +60,11 @@ TEST_CASE("the state hash is of what reaches a bit of the state") {
   };
   CHECK(same_after([](Job& j) { j.steps = 500; }));
   CHECK(same_after([](Job& j) { j.checkpoint = {"/c", 5, 1}; }));
-  CHECK(same_after([](Job& j) { j.digest_every = 3; }));
+  CHECK(same_after([](Job& j) { j.elastic.digest_every = 3; }));
   CHECK(same_after([](Job& j) { j.evaluate = {.path = "/e", .every = 5}; }));
   CHECK(same_after([](Job& j) { j.replicas = 1; }));
   CHECK(same_after([](Job& j) { j.recompute = true, j.offload = Offload::kMoments; }));
-  CHECK(same_after([](Job& j) { j.lease_ms = 77; }));
+  CHECK(same_after([](Job& j) { j.elastic.lease_ms = 77; }));
   CHECK_FALSE(same_after([](Job& j) { j.seed = 2; }));
   CHECK_FALSE(same_after([](Job& j) { j.micro_batches = 4; }));
   CHECK_FALSE(same_after([](Job& j) { j.precision = Precision::kBf16; }));
@@ -78,7 +82,7 @@ TEST_CASE("jobs whose states differ: the keys are named, and a changed rate can 
   Job other = job;
   CHECK(state_differences(job, other).empty());
   other.steps += 1;
-  other.lease_ms += 1;
+  other.elastic.lease_ms += 1;
   other.optimizer.schedule_steps = job.steps;
   CHECK(state_differences(job, other).empty());
   other.optimizer.peak_rate = 2e-3;
@@ -100,7 +104,7 @@ TEST_CASE("which keys make two jobs different is named, and nothing that does no
   Job other = job;
   other.name = "other";
   other.data.path = "/elsewhere";
-  other.lease_ms = 77;
+  other.elastic.lease_ms = 77;
   CHECK(job_differences(job, other).empty());
   other.seed = job.seed + 1;
   other.optimizer.peak_rate = 0.5;

@@ -69,9 +69,9 @@ TEST_CASE("a formatted job keeps awkward numbers and texts") {
   job.optimizer.peak_rate = 0.1 + 0.2;
   job.optimizer.epsilon = 5e-324;
   job.optimizer.clip = 0, job.isa = "emulated", job.precision = Precision::kBf16;
-  job.shares = ShareRule::kEqual, job.slowest = 8, job.recompute = true,
+  job.elastic.shares = ShareRule::kEqual, job.elastic.slowest = 8, job.recompute = true,
   job.offload = Offload::kMoments;
-  job.seal = SealRule::kOn;
+  job.elastic.seal = SealRule::kOn;
   job.data.extensions = {"", ".\"\\\x01\xc3\xa9"};
   const auto again = parse_job(format_job(job), "");
   REQUIRE_MESSAGE(again, again.error().text());

@@ -38,14 +38,14 @@ struct CheckpointLeader : LeaderRig {
     config.segments = kSegments;
     config.replicas = 0;
     config.wanted_workers = 2;
-    config.lease_ms = config.report_deadline_ms = kLease;
+    config.elastic.lease_ms = config.report_deadline_ms = kLease;
     config.restart_window_ms = kRestartWindow;
-    config.start_timeout_ms = kStartTimeout;
-    config.checkpoint_every = 10;
-    config.checkpoint_every_ms = every_ms;
-    config.checkpoint_dir = "/shared";
-    config.digest_every = 20;
-    config.stop_on_mismatch = stops_on_mismatch;
+    config.elastic.start_timeout_ms = kStartTimeout;
+    config.checkpoint.every = 10;
+    config.checkpoint.every_seconds = every_seconds;
+    config.checkpoint.dir = "/shared";
+    config.elastic.digest_every = 20;
+    if (stops_on_mismatch) config.elastic.on_mismatch = OnMismatch::kStop;
     lead(config, term);
   }
   void take(const LeaderCommand& command) override {
@@ -118,7 +118,7 @@ struct CheckpointLeader : LeaderRig {
   }
 
   const bool stops_on_mismatch;
-  std::uint64_t every_ms = 0;  // of leaders that are elected from now on
+  std::uint64_t every_seconds = 0;  // of leaders that are elected from now on
   std::vector<leader_command::Store> stores;
   std::vector<leader_command::Tidy> tidied;
   std::vector<std::string> warnings;

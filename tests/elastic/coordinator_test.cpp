@@ -284,7 +284,7 @@ TEST_CASE("coordinator: the tick in which Raft steps down decides nothing") {
   config.raft.size = 3;
   config.raft.election_ms = 100;
   config.leader.wanted_workers = 1;
-  config.leader.start_timeout_ms = 50;
+  config.leader.elastic.start_timeout_ms = 50;
   Coordinator one(config, {}, {});
   std::vector<CoordinatorCommand> done;
   const auto on = [&](const CoordinatorEvent& event) {

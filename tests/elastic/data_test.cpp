@@ -17,7 +17,7 @@ struct DataLeader : LeaderRig {
   explicit DataLeader(bool pure = false, bool stop = false, std::vector<Checkpoint> from = {}) {
     LeaderConfig config;
     config.pure_model = pure;
-    config.stop_on_mismatch = stop;
+    if (stop) config.elastic.on_mismatch = OnMismatch::kStop;
     config.micro_batches = 6;
     config.steps = 100;
     config.segments = 3;

@@ -16,6 +16,15 @@ using namespace draft_command;
 constexpr std::uint32_t kDraftSegments = 3;
 constexpr Digest kDraftData{8, 9};
 
+LeaderConfig writing_config() {
+  LeaderConfig config;
+  config.steps = 100;
+  config.segments = kDraftSegments;
+  config.checkpoint.every = 10;
+  config.elastic.digest_every = 20;
+  return config;
+}
+
 // Drafts, and the group whose log says which checkpoints are complete.
 struct Writing {
   // `from`: a checkpoint in doubt that the run goes on from; 0: it begins anew.
@@ -74,10 +83,10 @@ struct Writing {
     keep(drafts.published(version));
   }
 
+  const LeaderConfig config = writing_config();
   Group group;
   Join standard;
-  Drafts drafts{{/*steps=*/100, kDraftSegments, /*every=*/10, /*keep=*/2, /*digest_every=*/20},
-                group};
+  Drafts drafts{config, group};
   Version doubted_from = kNoVersion, above = kNoVersion;
   std::vector<Version> stores, tidied, kept;
   std::vector<Published> proposed;

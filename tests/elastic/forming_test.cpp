@@ -25,7 +25,7 @@ LeaderConfig forming_config(std::vector<std::string> tensors, std::uint32_t repl
   c.segments = static_cast<SegmentId>(tensors.size());
   c.tensors = std::move(tensors);
   c.wanted_workers = 2;
-  c.lease_ms = c.report_deadline_ms = kLease;
+  c.elastic.lease_ms = c.report_deadline_ms = kLease;
   return c;
 }
 
@@ -96,7 +96,7 @@ struct Two {
 
   const LeaderConfig job;
   Group group;
-  Roster roster{{kLease, 50}, group, 1};
+  Roster roster{job, group, 1};
   Forming forming{job, group, roster, /*term=*/3};
   std::string asked;  // nonces
   EpochId id;
@@ -282,7 +282,7 @@ TEST_CASE("forming: state that none of the living can hold is lost, and not wait
   two.roster.died(Death{{1, 1}});
   two.review();
   two.report(2, two.id, 5, kFirst);
-  two.at(2 + two.job.state_timeout_ms);
+  two.at(2 + two.job.elastic.state_timeout_ms);
   two.report(2, two.id, 5, kFirst);
   two.review();
   REQUIRE(two.end.has_value());
@@ -297,7 +297,7 @@ TEST_CASE("forming: a start at which nobody holds, or nobody computes, ends the 
     two.review();
     CHECK_FALSE(two.plan.has_value());
     CHECK_FALSE(two.end.has_value());
-    two.at(2 + two.job.start_timeout_ms);
+    two.at(2 + two.job.elastic.start_timeout_ms);
     for (const std::uint64_t n : {1, 2}) two.report(n, two.id);
     two.review();
     REQUIRE(two.end.has_value());
@@ -312,7 +312,7 @@ TEST_CASE("forming: a start at which nobody holds, or nobody computes, ends the 
 TEST_CASE("forming: a start that too few come to ends the job") {
   Two two;
   two.roster.died(Death{{2, 2}});
-  two.at(2 + two.job.start_timeout_ms);
+  two.at(2 + two.job.elastic.start_timeout_ms);
   two.review();
   two.report(1, two.id);
   two.review();

@@ -38,8 +38,9 @@ struct OneKey {
     return ruling.answer;
   }
 
+  const LeaderConfig config;
   Group group;
-  Roster roster{{kLease, 50}, group, 1};
+  Roster roster{config, group, 1};
   KeyClaims claims{kLease, group, roster};
 };
 

@@ -23,7 +23,7 @@ struct KnownGroup {
     config.micro_batches = 6;
     config.steps = 100;
     config.segments = 3;
-    config.lease_ms = config.report_deadline_ms = kLeaseMs;
+    config.elastic.lease_ms = config.report_deadline_ms = kLeaseMs;
     group.apply(JobStarted{});
   }
 
@@ -70,7 +70,7 @@ struct KnownGroup {
 
   LeaderConfig config;
   Group group;
-  Roster roster{{kLeaseMs, 50}, group, 1};
+  Roster roster{config, group, 1};
   EpochProgress progress;
 };
 

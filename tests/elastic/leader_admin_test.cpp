@@ -32,9 +32,10 @@ struct Steered : OneLeader {
     config.steps = 100;
     config.segments = kSegments;
     config.wanted_workers = 3;
-    config.lease_ms = config.report_deadline_ms = kLease;
-    config.checkpoint_every = checkpoint_every;
-    config.checkpoint_dir = "/shared";
+    config.elastic.lease_ms = config.report_deadline_ms = kLease;
+    config.checkpoint.every = checkpoint_every;
+    config.checkpoint.dir = "/shared";
+    config.elastic.digest_every = 0;
     lead(config, term);
   }
   void take(const LeaderCommand& command) override {

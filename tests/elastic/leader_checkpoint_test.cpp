@@ -51,7 +51,7 @@ TEST_CASE("leader: members are asked for a checkpoint until one above the newest
 // Goal: no checkpoint is much older than the job says, however long its steps take.
 TEST_CASE("leader: a checkpoint is asked for when the newest is too old") {
   CheckpointLeader one;
-  one.every_ms = 60'000;
+  one.every_seconds = 60;
   one.elect(2);
   const auto asked = [&] {
     return one.sent_to<CheckpointAsked>(1) && one.sent_to<CheckpointAsked>(2);

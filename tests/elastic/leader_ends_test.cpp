@@ -19,11 +19,12 @@ struct Ending : OneLeader {
     config.steps = 100;
     config.segments = kSegments;
     config.wanted_workers = 3;
-    config.lease_ms = config.report_deadline_ms = kLease;
-    config.start_timeout_ms = kStart;
+    config.elastic.lease_ms = config.report_deadline_ms = kLease;
+    config.elastic.start_timeout_ms = kStart;
     config.restart_window_ms = 100;
-    config.checkpoint_every = 1000;
-    config.checkpoint_dir = "/shared";
+    config.checkpoint.every = 1000;
+    config.checkpoint.dir = "/shared";
+    config.elastic.digest_every = 0;
     lead(config, 1);
     begin(21);
   }

@@ -77,7 +77,7 @@ struct FrozenAtTheStart : SoleCopies {
 
 TEST_CASE("leader: who alone knows that no vote passed is not left out for its links") {
   FrozenAtTheStart one;
-  one.pass_time_hearing({1, 2, 3, 4}, 2 * LeaderConfig{}.state_timeout_ms);
+  one.pass_time_hearing({1, 2, 3, 4}, 2 * LeaderConfig{}.elastic.state_timeout_ms);
   one.commit();
   CHECK(one.follows() == "1243 from 0");
   CHECK(one.group.plan()->kind == PlanKind::kFresh);
@@ -124,7 +124,7 @@ struct Apart : SoleCopies {
       if (!group.end()) pass_time_hearing({1, 2, 3}, wait_ms);
     }
   }
-  const std::uint64_t timeout_ms = LeaderConfig{}.state_timeout_ms;
+  const std::uint64_t timeout_ms = LeaderConfig{}.elastic.state_timeout_ms;
 };
 
 TEST_CASE("leader: of two apart that both have the only copy of something none is left out") {

@@ -354,7 +354,7 @@ struct Bits : LeaderRig {
     config.steps = 100;
     config.segments = kSegments;
     config.wanted_workers = 2;
-    config.lease_ms = config.report_deadline_ms = kLease;
+    config.elastic.lease_ms = config.report_deadline_ms = kLease;
     lead(config, 1);
     apply(JobStarted{});
   }

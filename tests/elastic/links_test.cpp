@@ -51,8 +51,9 @@ struct FiveKnown {
     return names(reporters);
   }
 
+  const LeaderConfig config;
   Group group;
-  Roster roster{{}, group, 1};
+  Roster roster{config, group, 1};
   Links links{roster};
   std::vector<std::string> warnings;
   std::optional<Links::Apart> apart;

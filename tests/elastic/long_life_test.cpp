@@ -51,7 +51,7 @@ class LongLife {
     config.leader.segments = kManySegments;
     config.leader.bucket_segments = 64;
     config.leader.wanted_workers = workers_;
-    config.leader.lease_ms = config.leader.report_deadline_ms = 1'000'000'000;
+    config.leader.elastic.lease_ms = config.leader.report_deadline_ms = 1'000'000'000;
     config.leader.job_hash = config.job.job_hash = 7;
     const RaftTerm& term = log_->term();
     const RaftLogSnapshot snapshot = log_->take_snapshot();

@@ -27,9 +27,9 @@ struct OneLeader : LeaderRig {
     config.segments = kSegments;
     config.wanted_workers = 3;
     config.replicas = replicas;
-    config.lease_ms = config.report_deadline_ms = kLease;
+    config.elastic.lease_ms = config.report_deadline_ms = kLease;
     config.bugs = bugs;
-    config.slowest = slowest;
+    config.elastic.slowest = slowest;
     lead(config, term);
   }
   // The first epoch runs, all are seen in it at this version.

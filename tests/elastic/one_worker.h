@@ -23,6 +23,7 @@ struct OneWorker {
     c.micro_batches = kMicroBatches;
     c.steps = 10;
     c.segments = 3;
+    c.elastic.digest_every = 0;
     c.bugs = bugs;
     c.recheck = recheck;
     return c;

@@ -135,7 +135,7 @@ TEST_CASE("preparing: a leaver whose copies exist elsewhere goes at once") {
 // One lease before the end of its notice a single copy elsewhere is enough.
 TEST_CASE("preparing: a short notice waits for no window, and its end for no second copy") {
   ThreeToChange three;
-  three.leave(3, three.config.lease_ms + kWindow - 1);
+  three.leave(3, three.config.elastic.lease_ms + kWindow - 1);
   REQUIRE(three.now().has_value());
   CHECK(members_of(*three.now()) == "123d");
   const auto plan = three.after(kWindow);
@@ -151,7 +151,7 @@ TEST_CASE("preparing: notices of two and of eleven seconds move state first, and
     const auto drains = three.after(kWindow);
     REQUIRE(drains.has_value());
     CHECK(members_of(*drains) == "123d");
-    const auto goes = three.after(ms - three.config.lease_ms - kWindow + 1);
+    const auto goes = three.after(ms - three.config.elastic.lease_ms - kWindow + 1);
     REQUIRE(goes.has_value());
     CHECK(members_of(*goes) == "12");
   }
@@ -159,7 +159,7 @@ TEST_CASE("preparing: notices of two and of eleven seconds move state first, and
 
 TEST_CASE("preparing: a leaver that has the only copy is not left out") {
   ThreeToChange three({{0, 1}, {1, 0}, {2}});
-  three.leave(3, three.config.lease_ms);
+  three.leave(3, three.config.elastic.lease_ms);
   REQUIRE(three.after(kWindow).has_value());
   CHECK(members_of(*three.now()) == "123d");
   three.run(6);

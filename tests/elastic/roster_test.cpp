@@ -49,8 +49,9 @@ struct RosterRig {
     return nonces;
   }
 
+  const LeaderConfig config;
   Group group;
-  Roster roster{{kLease, 50}, group, 1};
+  Roster roster{config, group, 1};
 };
 
 // ---- Epochs -----------------------------------------------------------------------------------

@@ -11,8 +11,9 @@
 namespace starling::elastic {
 namespace {
 
-const std::uint64_t kStandstillPatience = LeaderConfig{}.standstill_ms;  // steps here are short
-const std::uint64_t kStateTimeout = LeaderConfig{}.state_timeout_ms;
+const std::uint64_t kStandstillPatience =
+    LeaderConfig{}.elastic.standstill_ms;  // steps here are short
+const std::uint64_t kStateTimeout = LeaderConfig{}.elastic.state_timeout_ms;
 
 struct ThreeThatOwe : KnownGroup {
   explicit ThreeThatOwe(std::vector<std::vector<Rank>> holders = {{0, 1}, {1, 2}, {2, 0}}) {
@@ -110,7 +111,7 @@ TEST_CASE("standstill: a joiner that has no state yet waits for the others, and 
 
 TEST_CASE("standstill: with standstill_ms = 0 nobody is named") {
   ThreeThatOwe three;
-  three.config.standstill_ms = 0;
+  three.config.elastic.standstill_ms = 0;
   three.owe(3, /*share=*/2);
   CHECK(names(three.after(100 * kStandstillPatience)).empty());
 }

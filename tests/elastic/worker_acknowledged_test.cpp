@@ -11,7 +11,7 @@ namespace {
 
 using namespace worker_event;
 
-constexpr std::uint64_t kRetry = WorkerConfig{}.retry_ms;
+const std::uint64_t kRetry = WorkerConfig{}.retry_ms;
 
 std::vector<Version> steps_said(OneWorker& one) {
   std::vector<Version> versions;
@@ -166,7 +166,7 @@ TEST_CASE("worker: who goes does nothing but tell") {
 }
 
 TEST_CASE("worker: who goes waits no longer than it may, as far as it could hear") {
-  constexpr std::uint64_t kMost = WorkerConfig{}.last_words_ms;
+  const std::uint64_t kMost = WorkerConfig{}.last_words_ms;
   ToldToGo one(Released{});
   one.on(Tick{one.now += 3'600'000});  // it was frozen: so much counts as one look
   CHECK(one.count<Exit>() == 0);

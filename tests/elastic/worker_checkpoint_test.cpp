@@ -12,7 +12,7 @@ using namespace worker_command;
 OneWorker writing_every(std::uint64_t every) {
   OneWorker one;
   WorkerConfig config = OneWorker::config({});
-  config.checkpoint_every = every;
+  config.checkpoint.every = every;
   config.steps = 7;
   one.worker = Worker(config);
   one.begin();

@@ -277,7 +277,7 @@ TEST_CASE(
 TEST_CASE("worker: a skipped step is the last where the job stops at one") {
   WorkerConfig config = OneWorker::config({});
   config.stop_on_nonfinite = true;
-  config.checkpoint_every = 2;
+  config.checkpoint.every = 2;
   OneWorker one;
   one.worker = Worker(config);
   one.begin();

@@ -14,7 +14,7 @@ inline LaunchPlan a_plan() {
   LaunchPlan plan;
   plan.name = "tiny";
   plan.job_file = "/jobs/tiny.toml";
-  plan.job.coordinator_timeout_ms = 900'000;
+  plan.job.elastic.coordinator_timeout_ms = 900'000;
   plan.coordinators = {{"n4", 7000}};
   plan.workers = 3;
   plan.min_workers = 2;

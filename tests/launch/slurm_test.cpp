@@ -134,9 +134,9 @@ TEST_CASE("slurm: a coordinator is at a node by its name") {
 TEST_CASE("launch: a job that does not wait as long as a queue may take is refused") {
   Job job;
   CHECK(has(check_patience(job).error().text(), "[elastic].start_timeout_ms is 30000"));
-  job.start_timeout_ms = kEngineWaitMs;
+  job.elastic.start_timeout_ms = kEngineWaitMs;
   CHECK(has(check_patience(job).error().text(), "[elastic].coordinator_timeout_ms is 30000"));
-  job.coordinator_timeout_ms = kEngineWaitMs;
+  job.elastic.coordinator_timeout_ms = kEngineWaitMs;
   CHECK(check_patience(job));
 }
 

@@ -17,7 +17,7 @@ constexpr Version kLossAt = 8;  // checkpoints are at 3 and 6
 Settings with_checkpoints(std::uint64_t seed) {
   Settings s = calm(seed);
   s.steps = 20;  // the second checkpoint may take as long as a few steps
-  s.checkpoint_every = 3;
+  s.checkpoint.every = 3;
   return s;
 }
 

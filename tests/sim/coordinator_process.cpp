@@ -24,6 +24,8 @@ void CoordinatorProcess::start() {
   if (s.plant_wiped_vote) config.raft.bug = elastic::RaftBug::kWipedVotes;
   if (s.plant_impatient) config.raft.bug = elastic::RaftBug::kImpatient;
   elastic::LeaderConfig& leader = config.leader;
+  leader.elastic = s.elastic;
+  leader.checkpoint = s.checkpoint;
   leader.micro_batches = s.micro_batches;
   leader.steps = s.steps;
   leader.segments = s.segments;
@@ -31,18 +33,10 @@ void CoordinatorProcess::start() {
   leader.replicas = s.replicas;
   leader.wanted_workers = s.workers;
   leader.move_budget = s.move_budget;
-  leader.lease_ms = s.lease_ms;
   leader.report_deadline_ms = s.report_deadline_ms;
-  leader.standstill_ms = s.standstill_ms;
-  leader.standstill_steps = s.standstill_steps;
   leader.change_window_ms = s.change_window_ms;
-  leader.start_timeout_ms = s.start_timeout_ms;
-  leader.state_timeout_ms = s.state_timeout_ms;
   leader.restart_window_ms = s.restart_window_ms;
-  leader.checkpoint_every = s.checkpoint_every;
-  leader.checkpoint_keep = s.checkpoint_keep;
   leader.stop_on_nonfinite = s.stop_on_nonfinite;
-  leader.digest_every = s.digest_every;
   leader.job_hash = s.seed;
   leader.tensors.assign(s.segments, "toy");
   leader.bugs = s.bugs;

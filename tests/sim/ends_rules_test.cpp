@@ -17,8 +17,8 @@ constexpr Micros kNotice = 500 * kMs;
 Settings leaving(std::uint64_t seed) {
   Settings s = calm(seed);
   s.steps = 400;              // longer than the notices last
-  s.checkpoint_every = 1000;  // those alone that are asked for
-  s.start_timeout_ms = 2000;
+  s.checkpoint.every = 1000;  // those alone that are asked for
+  s.elastic.start_timeout_ms = 2000;
   s.faults.until = 20 * kSecond;  // until then the world brings nobody by itself
   return s;
 }

@@ -12,8 +12,8 @@ using elastic::worker_command::OpenStep;
 Oracle::Oracle(World& world, const Numbers& numbers)
     : world_(world), numbers_(numbers), reference_(numbers) {
   const Settings& s = world.settings();
-  if (s.checkpoint_every == 0) return;
-  for (Version v(s.checkpoint_every); v <= s.resume_at; v += s.checkpoint_every)
+  if (s.checkpoint.every == 0) return;
+  for (Version v(s.checkpoint.every); v <= s.resume_at; v += s.checkpoint.every)
     checkpoints_[reached_ = v] = reference_.digest(v);
 }
 
@@ -191,7 +191,7 @@ bool Oracle::last(Version version) const {
 
 // Every second version, or as the settings say: the same in every history.
 Digest Oracle::digest_due(Version v) const {
-  const std::uint64_t every = world_.settings().digest_every;
+  const std::uint64_t every = world_.settings().elastic.digest_every;
   return every != 0 && v % every == 0 ? reference_.digest(v) : Digest{};
 }
 

@@ -308,15 +308,16 @@ bool Oracle::start_is_lost() const {
 }
 
 bool Oracle::silent(const WorkerProcess& p) const {
-  const Micros time = world_.settings().state_timeout_ms * kMs;
-  const Micros on_its_way = world_.settings().lease_ms * kMs;  // the leader's word, when it ends
+  const Micros time = world_.settings().elastic.state_timeout_ms * kMs;
+  const Micros on_its_way =
+      world_.settings().elastic.lease_ms * kMs;  // the leader's word, when it ends
   return world_.unheard_for(p.place(), time) || p.hung_for(on_its_way) >= time || apart(p);
 }
 
 // Whether another member of the last plan has been cut off from it for as long as leaders wait.
 bool Oracle::apart(const WorkerProcess& p) const {
   if (chain_.empty()) return false;
-  const Micros time = world_.settings().state_timeout_ms * kMs;
+  const Micros time = world_.settings().elastic.state_timeout_ms * kMs;
   const auto& members = valid_.at(chain_.back()).members;
   return std::any_of(members.begin(), members.end(), [&](const Member& m) {
     const WorkerProcess* other = find(m.who.nonce);

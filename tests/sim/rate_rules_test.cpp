@@ -63,7 +63,7 @@ struct WhileDoneAgain : Schedule {
 TEST_CASE("rules: R19, steps that people were told of are done again with their rate") {
   Settings s = calm(42);
   s.steps = 30;
-  s.checkpoint_every = 4;
+  s.checkpoint.every = 4;
   s.disk_full = 0;
   shows<WhileDoneAgain>(s, {&Bugs::r19_rate_of_told}, "R19: ");
 }

@@ -76,7 +76,7 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
     notices(b.rule, b.seed, [&b](std::uint64_t seed) {
       Settings settings = draw_settings(seed);
       if (std::string(b.rule).find("R19") == std::string::npos) {
-        settings.checkpoint_every = 0;
+        settings.checkpoint.every = 0;
         settings.faults.rates = 0;
       }
       settings.log_entries_max = 1024;

@@ -8,6 +8,7 @@
 #include "core/base/ids.h"
 #include "core/base/loss_scale.h"
 #include "core/job/layout.h"
+#include "core/job/sections.h"
 #include "elastic/protocol/bugs.h"
 
 namespace starling::sim {
@@ -66,15 +67,20 @@ struct Settings {
   std::uint32_t micro_batches = 4;
   std::uint64_t steps = 8;
   std::uint32_t segments = 4;
-  std::uint64_t digest_every = 2;
+  ElasticSpec elastic{.lease_ms = 300,
+                      .state_timeout_ms = 10000,
+                      .coordinator_timeout_ms = 40000,
+                      .start_timeout_ms = 20000,
+                      .standstill_steps = 5,
+                      .standstill_ms = 500,
+                      .digest_every = 2,
+                      .recheck = 0};
   LossScaleRule loss_scale;
   bool stop_on_nonfinite = false;
-  bool evaluates = false;     // the last version, at the end
-  std::uint32_t recheck = 0;  // elastic::RecheckRule
-  std::uint64_t recheck_first = 0;
-  // Checkpoints.
-  std::uint64_t checkpoint_every = 0;
-  std::uint32_t checkpoint_keep = 2;
+  bool evaluates = false;           // the last version, at the end
+  std::uint64_t recheck_first = 0;  // elastic::RecheckRule's
+  // Checkpoints, which need no folder here.
+  CheckpointSpec checkpoint;
   Version resume_at = 0;  // an earlier run left checkpoints up to this version; 0: there was none
   double damage = 0;      // probability that a shard is damaged
   double disk_full = 0;   // probability that one cannot be written
@@ -124,15 +130,9 @@ struct Settings {
   Micros partition_noticed = 200 * kMs;
   Span raft_late{0, 0};  // what coordinators say to each other comes later by this
   // Timeouts of the machines, ms.
-  std::uint64_t lease_ms = 300;
   std::uint64_t report_deadline_ms = 300;
-  std::uint64_t standstill_ms = 500;
-  std::uint32_t standstill_steps = 5;
   std::uint64_t change_window_ms = 20;
-  std::uint64_t state_timeout_ms = 10000;
-  std::uint64_t start_timeout_ms = 20000;
   std::uint64_t restart_window_ms = 200;
-  std::uint64_t coordinator_timeout_ms = 40000;
   Faults faults;
   Micros deadline = 90 * kSecond;  // the job must have ended by then
 };

@@ -25,7 +25,7 @@ StepRecord record_of(const Reference& reference, Version v, const Settings& sett
   }
   const Bytes bytes = std::move(rows).take();
   record.ledger_hash = hash64(bytes);
-  if (settings.digest_every != 0 && v % settings.digest_every == 0)
+  if (settings.elastic.digest_every != 0 && v % settings.elastic.digest_every == 0)
     record.digest = reference.digest(v);
   return record;
 }
@@ -37,7 +37,7 @@ SharedStorage::SharedStorage(const Settings& settings, const Reference& referenc
 
 std::vector<Checkpoint> SharedStorage::fill(Version newest) {
   std::vector<Checkpoint> all;
-  for (Version v(settings_.checkpoint_every); v <= newest; v += settings_.checkpoint_every) {
+  for (Version v(settings_.checkpoint.every); v <= newest; v += settings_.checkpoint.every) {
     std::map<SegmentId, SegmentState> part;
     for (SegmentId s = 0; s < settings_.segments; ++s) part[s] = reference_.state(v, s);
     elastic::leader_command::Store left;

@@ -19,7 +19,7 @@ class SharedStorage {
  public:
   SharedStorage(const Settings& settings, const Reference& reference);
 
-  // One at every `checkpoint_every` up to this version, complete, as an earlier run left them.
+  // One at every `checkpoint.every` up to this version, complete, as an earlier run left them.
   std::vector<Checkpoint> fill(Version newest);
 
   Shard put(Version version, const std::string& file,

@@ -236,7 +236,7 @@ struct EveryStepRechecks : Schedule {
 
 TEST_CASE("rules: a vote waits for the passes that compute micro-batches again") {
   Settings s = calm(39);
-  s.recheck = 1000;
+  s.elastic.recheck = 1000;
   s.recheck_first = 12;
   s.compute = {20 * kMs, 150 * kMs};
   shows<EveryStepRechecks>(s, {&Bugs::recheck_unawaited}, "T9: ");

@@ -75,8 +75,8 @@ void draw_hangs(Settings& s) {
 void draw_checkpoints(Settings& s) {
   Random random(s.seed, /*purpose=*/2);
   if (random.chance(0.5)) return;
-  s.checkpoint_every = random.range(1, 6);
-  s.checkpoint_keep = static_cast<std::uint32_t>(random.range(1, 3));
+  s.checkpoint.every = random.range(1, 6);
+  s.checkpoint.keep = static_cast<std::uint32_t>(random.range(1, 3));
   s.shard_write = {random.range(100, 5 * kMs), random.range(5 * kMs, 100 * kMs)};
   if (random.chance(0.3)) s.damage = 0.1;
   if (random.chance(0.2)) s.disk_full = 0.2;
@@ -84,7 +84,7 @@ void draw_checkpoints(Settings& s) {
   Random asks(s.seed, /*purpose=*/3);
   if (asks.chance(0.5)) return;
   s.faults.checkpoint_asks = 2;
-  if (asks.chance(0.5)) s.checkpoint_every = 1000;  // no other ones
+  if (asks.chance(0.5)) s.checkpoint.every = 1000;  // no other ones
 }
 
 // As above.
@@ -150,7 +150,7 @@ void draw_flips(Settings& s) {
 void draw_rechecks(Settings& s) {
   Random random(s.seed, /*purpose=*/7);
   if (random.chance(0.7)) return;
-  s.recheck = static_cast<std::uint32_t>(random.range(1, 30));
+  s.elastic.recheck = static_cast<std::uint32_t>(random.range(1, 30));
   s.recheck_first = random.range(0, 10);
 }
 
@@ -201,14 +201,15 @@ std::string to_string(const Settings& s) {
       << ", wipes " << f.wipes << ", snapshots after " << s.log_entries_max << ", slow "
       << s.slow_most << ", loss " << s.loss << ", guard loss " << f.guard_loss << ", targeted "
       << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing") << " "
-      << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
-      << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage
+      << f.targeted_chance << "; checkpoints every " << s.checkpoint.every << ", keep "
+      << s.checkpoint.keep << ", resumed at " << s.resume_at << ", damage " << s.damage
       << ", disk full " << s.disk_full << ", asks " << f.checkpoint_asks;
   if (s.roles) out << ", roles";
   if (f.steers > 0) out << ", steers " << f.steers;
   if (f.rates > 0) out << ", rates " << f.rates;
   if (f.flips > 0) out << ", flips " << f.flips << ", compares " << s.compare.high / kMs << " ms";
-  if (s.recheck > 0) out << ", recheck " << s.recheck << ", first " << s.recheck_first;
+  if (s.elastic.recheck > 0)
+    out << ", recheck " << s.elastic.recheck << ", first " << s.recheck_first;
   if (s.loss_scale.on)
     out << ", loss scale 2^" << int(s.loss_scale.first) << " for " << s.loss_scale.every;
   if (f.end_at != 0) out << ", told to end after " << f.end_at / kMs << " ms";

@@ -51,7 +51,7 @@ struct LoadsForEver : Schedule {
 
 TEST_CASE("rules: a worker that loads a checkpoint for ever is left out") {
   Settings s = calm(62);
-  s.checkpoint_every = 2;
+  s.checkpoint.every = 2;
   s.resume_at = 4;
   shows<LoadsForEver>(s, {&Bugs::standstill_unseen}, "P5: ");
 }
@@ -212,7 +212,7 @@ TEST_CASE("rules: two who never hear each other, and cannot be spared, are waite
     CHECK(run.exit_code == 4);
   }
   SUBCASE("then it goes on from a checkpoint") {
-    s.checkpoint_every = 2;
+    s.checkpoint.every = 2;
     const Verdict run = run_schedule(s, make);
     CHECK(run.violation == "");
     CHECK(run.exit_code == 0);

@@ -15,21 +15,20 @@ using namespace elastic::worker_command;
 namespace {
 elastic::WorkerConfig config_of(const Settings& s) {
   elastic::WorkerConfig config;
+  config.elastic = s.elastic;
+  config.checkpoint = s.checkpoint;
   config.micro_batches = s.micro_batches;
   config.steps = s.steps;
   config.segments = s.segments;
-  config.digest_every = s.digest_every;
-  config.checkpoint_every = s.checkpoint_every;
-  config.heartbeat_ms = s.lease_ms / 10;
+  config.heartbeat_ms = s.elastic.lease_ms / 10;
   config.retry_ms = 40;
-  config.coordinator_timeout_ms = s.coordinator_timeout_ms;
   config.last_words_ms = 10'000;  // longer than the weather lasts
   config.probe_after = s.probe_after;
   config.loss_scale = s.loss_scale;
   config.evaluates = s.evaluates;
   config.evaluation_width = kEvaluationWidth;
   config.stop_on_nonfinite = s.stop_on_nonfinite;
-  config.recheck = {s.recheck, s.recheck_first, s.seed};
+  config.recheck = {s.elastic.recheck, s.recheck_first, s.seed};
   config.bugs = s.bugs;
   return config;
 }

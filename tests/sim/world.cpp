@@ -40,7 +40,7 @@ World::World(const Settings& settings, bool trace)
                            std::move(what));
                    },
                    [this](Rank, bool peer_gone) { return transport_fault(peer_gone); }}),
-      left_(settings.checkpoint_every == 0 ? std::vector<Checkpoint>()
+      left_(settings.checkpoint.every == 0 ? std::vector<Checkpoint>()
                                            : storage_.fill(settings.resume_at)),
       faults_(*this) {
   for (std::uint32_t i = 0; i < settings.coordinators; ++i)

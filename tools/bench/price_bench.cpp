@@ -33,7 +33,7 @@ Result<Job> job_of(const PriceOptions& options) {
   synthetic->slow.clear();
   job.micro_batches = options.workers;
   job.steps = options.steps;
-  job.start_timeout_ms = std::max(job.start_timeout_ms, kStart_ms);
+  job.elastic.start_timeout_ms = std::max(job.elastic.start_timeout_ms, kStart_ms);
   return parse_job(format_job(job), "/");
 }
 

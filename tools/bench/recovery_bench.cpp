@@ -274,7 +274,7 @@ int bench_recovery(const RecoveryOptions& options) {
     if (!made) return tools::fail(Error(Code::kBadInput, "--cut: " + made.error().text()));
     network = std::move(made).value();
   }
-  RecoveryBench bench(options, job.value().lease_ms, wire.value(), std::move(network));
+  RecoveryBench bench(options, job.value().elastic.lease_ms, wire.value(), std::move(network));
   const auto ran = bench.run();
   bench.report();
   return ran ? 0 : tools::fail(ran.error());

@@ -46,7 +46,7 @@ Result<Job> job_of(const TransportBenchOptions& options) {
   STARLING_TRY(job, load_job(options.job));
   job.isa = options.isa;
   job.steps = options.steps;
-  job.start_timeout_ms = std::max(job.start_timeout_ms, kStart_ms);
+  job.elastic.start_timeout_ms = std::max(job.elastic.start_timeout_ms, kStart_ms);
   return parse_job(format_job(job), "/");
 }
 

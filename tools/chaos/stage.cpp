@@ -428,7 +428,7 @@ Result<> Stage::start_stranger() {
   STARLING_TRY(keys, stranger_keys(ring));
   STARLING_TRY(keys.save(path("stranger-keys")));
   STARLING_TRY(job, read_job((fs::path(path("disturbed")) / "job.toml").string()));
-  job.coordinator_timeout_ms = kStrangerPatience_ms;
+  job.elastic.coordinator_timeout_ms = kStrangerPatience_ms;
   std::ofstream file(path("stranger.toml"));
   file << format_job(job);
   file.close();
@@ -466,7 +466,7 @@ void Stage::wait_for_workers() {
       ::kill(player.guard, SIGTERM);
     }
   const double end =
-      clock_s() + double(options_.job.coordinator_timeout_ms) / 1000 + kLastProcess_s;
+      clock_s() + double(options_.job.elastic.coordinator_timeout_ms) / 1000 + kLastProcess_s;
   for (bool there = true; there && clock_s() < end;) {
     cast_.set_time(now());
     cast_.look();

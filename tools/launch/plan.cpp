@@ -42,13 +42,13 @@ std::string begin_lines(const std::string& state, const Job& job, const std::str
 }
 
 std::uint64_t wait_s(const Job& job) {
-  return job.coordinator_timeout_ms / 1000;
+  return job.elastic.coordinator_timeout_ms / 1000;
 }
 
 Result<> check_patience(const Job& job) {
-  STARLING_TRY(at_least("start_timeout_ms", job.start_timeout_ms,
+  STARLING_TRY(at_least("start_timeout_ms", job.elastic.start_timeout_ms,
                         "the job ends where its workers take longer to begin, as in a queue"));
-  return at_least("coordinator_timeout_ms", job.coordinator_timeout_ms,
+  return at_least("coordinator_timeout_ms", job.elastic.coordinator_timeout_ms,
                   "workers end where a coordinator takes longer to be started again");
 }
 

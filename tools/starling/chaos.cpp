@@ -151,7 +151,7 @@ class ChaosRun {
     draw.kinds = std::move(kinds);
     draw.seed = command_.seed;
     draw.rate = command_.rate;
-    draw.lease_s = double(plan_.lease_ms.value_or(job_.lease_ms)) / 1000;
+    draw.lease_s = double(plan_.lease_ms.value_or(job_.elastic.lease_ms)) / 1000;
     if (!command_.duration.empty()) {
       STARLING_TRY(seconds, seconds_of("--duration", command_.duration));
       if (seconds == 0) return bad_input("--duration must be more than 0");

@@ -39,7 +39,7 @@ Result<chaos::Plan> draw_plan(const ChaosCommand& command, const std::string& ru
   const auto job = load_job((fs::path(run) / "job.toml").string());
   chaos::Plan plan;
   plan.seed = command.seed;
-  plan.lease_ms = job ? job.value().lease_ms : Job{}.lease_ms;
+  plan.lease_ms = job ? job.value().elastic.lease_ms : ElasticSpec{}.lease_ms;
   draw.lease_s = double(*plan.lease_ms) / 1000;
   plan.faults = chaos::draw_faults(chaos::spread(std::move(draw), command.max_faults));
   for (auto& fault : plan.faults) fault.back_s = 0;  // an attached run gets no new workers

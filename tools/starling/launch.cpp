@@ -225,8 +225,9 @@ Result<LaunchPlan> plan_of(const LaunchCommand& command) {
   STARLING_TRY(check_names(job, command.job));
   const bool described = is_described_by_script(command.job);
   if (described) {  // no file of a person's says how long the job waits
-    job.start_timeout_ms = std::max(job.start_timeout_ms, kScriptStartMs);
-    job.coordinator_timeout_ms = std::max(job.coordinator_timeout_ms, kScriptCoordinatorMs);
+    job.elastic.start_timeout_ms = std::max(job.elastic.start_timeout_ms, kScriptStartMs);
+    job.elastic.coordinator_timeout_ms =
+        std::max(job.elastic.coordinator_timeout_ms, kScriptCoordinatorMs);
   }
   if (auto patient = check_patience(job); !patient)
     return std::move(patient).error().in(command.job);

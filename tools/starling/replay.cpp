@@ -76,7 +76,7 @@ class ReplayRun {
     }
     // The runs differ in their steps; the learning rate of a step must not.
     keep_schedules(job_, job_);
-    job_.start_timeout_ms = std::max(job_.start_timeout_ms, kStart_ms);
+    job_.elastic.start_timeout_ms = std::max(job_.elastic.start_timeout_ms, kStart_ms);
     STARLING_TRY(checked, parse_job(format_job(job_), "/"));  // as the file's values are
     job_ = std::move(checked);
     STARLING_TRY(trace, replay::load_trace(command_.trace, command_.seed));

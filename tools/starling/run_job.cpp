@@ -37,7 +37,7 @@ Result<Job> job_to_run(const RunOptions& options) {
   STARLING_TRY(job, load_job(options.job));
   if (options.steps) job.steps = *options.steps;
   if (options.seed) job.seed = *options.seed;
-  if (options.lease_ms) job.lease_ms = *options.lease_ms;
+  if (options.lease_ms) job.elastic.lease_ms = *options.lease_ms;
   if (options.replicas) job.replicas = *options.replicas;
   if (options.peak_rate) job.optimizer.peak_rate = *options.peak_rate;
   const bool of_script = kind_of(job.model).is_script;

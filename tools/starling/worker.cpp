@@ -156,7 +156,7 @@ double slowness(const Job& job, const std::string& name) {
 // Returns how long a worker waits for coordinators before it knows the job.
 milliseconds patience_of(const Life& life) {
   if (life.command.wait_s > 0) return milliseconds(std::llround(life.command.wait_s * 1000));
-  return milliseconds(life.own_job.value_or(Job{}).coordinator_timeout_ms);
+  return milliseconds(life.own_job.value_or(Job{}).elastic.coordinator_timeout_ms);
 }
 
 // Told is what the coordinators hand over, or how the job ended before that.
@@ -189,12 +189,7 @@ int came_too_late(const Life& life, const Ended& end) {
 }
 
 Result<Told> hear_of_job(const Life& life) {
-  actors::AskOptions ask;
-  ask.job_id = life.options.job_id;
-  ask.self = life.options.self;
-  ask.key = life.options.key;
-  ask.enrols = life.options.enrols;
-  ask.coordinators = life.options.coordinators;
+  actors::AskOptions ask{life.options};
   ask.patience = patience_of(life);
   Asked asked_to;
   ask.give_up = [&] { return (asked_to = asked_by_signal(life.command)).signal != 0; };
@@ -419,12 +414,7 @@ Result<int> live(const WorkerCommand& command, Seats& moved) {
   std::optional<AliveMeanwhile> alive(std::in_place, manager);
   STARLING_TRY(life, prepare(command, door, moved));
   alive.reset();  // the guard is to have no thread
-  actors::GuardOptions guard;
-  guard.job = life.options.job_id;
-  guard.worker = life.options.self;
-  guard.key = life.options.key;
-  guard.enrols = life.options.enrols;
-  guard.coordinators = life.options.coordinators;
+  actors::GuardOptions guard{life.options};
   guard.moved = [&moved](const Seats& seats) { add_seats(seats, moved); };
   guard.too_late = [&life](const Ended& end) { return came_too_late(life, end); };
   const std::uint64_t kills = kills_for_memory();
