@@ -444,11 +444,7 @@ void Forming::propose(std::vector<Reporter> reporters, const Resume& old) {
   for (Reporter& r : reporters) (joins(r) ? joining : there).push_back(std::move(r));
   reporters = ring_order(std::move(there), std::move(joining));
 
-  PlacementInput in;
-  in.segments = config_.segments;
-  in.bucket_segments = config_.bucket_segments;
-  in.replicas = config_.replicas;
-  in.budget = config_.move_budget;
+  PlacementInput in = config_.placement();
   for (const Reporter& r : reporters) {
     plan.members.push_back(roster_.member_of(r.who));
     plan.members.back().joiner = joins(r);

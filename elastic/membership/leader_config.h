@@ -7,6 +7,7 @@
 
 #include "core/base/ids.h"
 #include "core/job/sections.h"
+#include "elastic/membership/placement.h"
 #include "elastic/protocol/bugs.h"
 
 namespace starling::elastic {
@@ -34,6 +35,16 @@ struct LeaderConfig {
   std::string job_text;
   std::vector<std::string> tensors;  // name of each segment's first tensor, for messages
   Bugs bugs;
+
+  // Returns what a placement takes of the job, without members and copies.
+  PlacementInput placement() const {
+    PlacementInput in;
+    in.segments = segments;
+    in.bucket_segments = bucket_segments;
+    in.replicas = replicas;
+    in.budget = move_budget;
+    return in;
+  }
 };
 
 }  // namespace starling::elastic

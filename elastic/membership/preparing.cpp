@@ -160,15 +160,11 @@ std::optional<Plan> Preparing::plan() {
   }
   plan.members = ring_order(std::move(there), std::move(joining));
   if (role_lacking(plan.members)) return std::nullopt;  // as below
-  PlacementInput in;
+  PlacementInput in = config_.placement();
   for (const Member& m : plan.members) {
     const auto before = rank_in(now_, m.who);
     in.copies.push_back(before ? copies[*before] : std::vector<bool>(config_.segments));
   }
-  in.segments = config_.segments;
-  in.bucket_segments = config_.bucket_segments;
-  in.replicas = config_.replicas;
-  in.budget = config_.move_budget;
   in.members = plan.members;
   Placement placement = place(in);
   if (!placement.complete) return std::nullopt;  // the leave waits for the end of its notice
