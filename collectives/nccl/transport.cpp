@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -13,6 +12,7 @@
 #include "collectives/nccl/communicator.h"
 #include "collectives/nccl/transport_state.h"
 #include "core/base/check.h"
+#include "core/base/mutex.h"
 #include "core/base/thread_name.h"
 
 namespace starling::collectives::nccl {
@@ -77,7 +77,8 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   void release();  // doom(), and the owner does not look at the staging memory any more
   std::byte* staging();
   void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives);
-  bool over() const { return state_.over(); }
+  // TransportState::over() needs no lock.
+  bool over() const STARLING_NO_THREAD_SAFETY_ANALYSIS { return state_.over(); }
   bool wait_for_end();  // false: it is stuck
 
  private:
@@ -127,33 +128,33 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   // first and tells its event then.
   bool silent_ = false;
 
-  std::mutex mutex_;  // of all below
-  std::condition_variable asked_, expected_, ended_;
-  std::byte* staging_ = nullptr;
-  TransportState state_;
-  std::optional<Round> round_;  // asked for, and not begun
-  Clock::time_point end_by_ = kEndless;
-  bool released_ = false;  // by the owner, in any state
+  Mutex mutex_;
+  CondVar asked_, expected_, ended_;
+  std::byte* staging_ STARLING_GUARDED_BY(mutex_) = nullptr;
+  TransportState state_ STARLING_GUARDED_BY(mutex_);
+  std::optional<Round> round_ STARLING_GUARDED_BY(mutex_);  // asked for, and not begun
+  Clock::time_point end_by_ STARLING_GUARDED_BY(mutex_) = kEndless;
+  bool released_ STARLING_GUARDED_BY(mutex_) = false;  // by the owner, in any state
 };
 
 void Attempt::run() {
   if (auto served = serve(); !served) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       state_.close();
     }
     tell(events_.on_failed, std::move(served).error());
   }
   end();
   turns_.give_back(ticket_);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   state_.enter(Life::kOver);
   ended_.notify_all();
 }
 
 bool Attempt::wait_for_end() {
-  std::unique_lock lock(mutex_);
-  ended_.wait(lock, [this] { return state_.over() || state_.stuck(); });
+  MutexLock lock(mutex_);
+  while (!state_.over() && !state_.stuck()) ended_.wait(mutex_);
   return state_.over();
 }
 
@@ -176,7 +177,7 @@ Result<> Attempt::serve() {
   STARLING_TRY(allocate());
   STARLING_TRY(warm_up());
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     staging_ = memory_.get();
     state_.ready();
   }
@@ -188,7 +189,7 @@ Result<> Attempt::serve() {
     expect_end(until);
     auto performed = perform(round, until, "a round took longer than " + in_ms(options_.round_ms));
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (performed)
         state_.end_round();
       else
@@ -257,8 +258,9 @@ Result<> Attempt::warm_up() {
 Result<Attempt::Round> Attempt::next_round() {
   for (;;) {
     {
-      std::unique_lock lock(mutex_);
-      asked_.wait_for(lock, kQuietPoll, [this] { return round_ || doomed_; });
+      MutexLock lock(mutex_);
+      const auto until = Clock::now() + kQuietPoll;
+      while (!round_ && !doomed_ && asked_.wait_until(mutex_, until)) continue;
       if (doomed_) return Error(Code::kStale, kGivenUp);
       if (round_) return *std::exchange(round_, std::nullopt);
     }
@@ -285,11 +287,11 @@ void Attempt::end() {
   turns_.ends(ticket_);
   leave();
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (state_.stuck()) stay();
     state_.enter(Life::kGone);
     expected_.notify_all();
-    asked_.wait(lock, [this] { return released_; });
+    while (!released_) asked_.wait(mutex_);
   }
   if (watcher_.joinable()) watcher_.join();
   // Free what others gave back meanwhile, then the staging memory: CUDA frees when all kernels have
@@ -346,7 +348,7 @@ void Attempt::tell(const std::function<void(Told...)>& event, What&&... what) {
 
 void Attempt::doom() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     doomed_ = true;
     if (!state_.ending()) end_by_ = std::min(end_by_, Clock::now());
     asked_.notify_all();
@@ -358,33 +360,33 @@ void Attempt::doom() {
 
 void Attempt::release() {
   doom();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   released_ = true;
   asked_.notify_all();
 }
 
 void Attempt::expect_end(Clock::time_point by) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   end_by_ = doomed_ && !state_.ending() ? std::min(end_by_, by) : by;
   expected_.notify_all();
 }
 
 void Attempt::enter(Life next, Clock::time_point end_by) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     state_.enter(next);
   }
   expect_end(end_by);
 }
 
 void Attempt::watch() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const milliseconds allowed(options_.end_ms);
   while (!state_.gone()) {
     if (end_by_ == kEndless) {
-      expected_.wait(lock);
+      expected_.wait(mutex_);
     } else if (Clock::now() < end_by_ + allowed) {
-      expected_.wait_until(lock, end_by_ + allowed);
+      expected_.wait_until(mutex_, end_by_ + allowed);
     } else {
       break;
     }
@@ -406,7 +408,7 @@ void Attempt::get_stuck() {
     const std::lock_guard lock(telling_);
     Use before;
     {
-      const std::lock_guard state(mutex_);
+      const MutexLock state(mutex_);
       before = state_.close();
     }
     if (!doomed_ && before == Use::kInUse) events_.on_round(Result<>(Error(Code::kPeerLost, why)));
@@ -423,7 +425,7 @@ void Attempt::stay() {
 }
 
 std::byte* Attempt::staging() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return staging_;
 }
 
@@ -437,7 +439,7 @@ void Attempt::exchange(std::vector<Transfer> sends, std::vector<Transfer> receiv
   };
   check(sends);
   check(receives);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (doomed_ || state_.closed()) return;
   state_.begin_round();
   for (const Transfer& t : receives) {

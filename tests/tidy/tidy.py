@@ -79,10 +79,7 @@ WALL_CLOCK_WAIT = re.compile(
 )
 PLAIN_MUTEX = re.compile(r"\bstd::(mutex|condition_variable)\b")
 MUTEX_ROOMS = ("core/", "kernels/", "collectives/", "actors/", "tools/")
-MAY_HAVE_PLAIN_MUTEX = (
-    "core/base/mutex.h",               # wraps them
-    "collectives/nccl/transport.cpp",  # not annotated yet: a recursive mutex guards a part of it
-)
+MAY_HAVE_PLAIN_MUTEX = ("core/base/mutex.h",)  # wraps them
 GPU_PLACES = ("kernels/cuda/", "collectives/nccl/", "tests/cuda/", "tests/nccl/")
 
 # The one place where the process's environment is read, and the seam by which tests give another.
