@@ -20,8 +20,6 @@ Builds build/release and runs all its tests. Each flag adds a suite after it:
            an early stop, optimizers beside torch, DataLoaders, examples through kills, seven models through kills
   --only   only the suites named by the other flags, not the ordinary one
 Environment: JOBS           compilers at a time (default: number of cores); twice as many tests, as most of them wait
-             UNITY=1        C++ sources are compiled eight at a time: half of a first build's time, but longer
-                            after a change; 1.2 GB a compiler
              STARLING_VENV  --pytorch: a virtual environment instead of build/pytorch
              KILLS          --pytorch: of workers and processes for each model (default: 20)
 TEXT
@@ -43,8 +41,6 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=${JOBS:-$(nproc)}
-unity=OFF  # said in any case, as a build folder keeps what it was told last
-[[ ${UNITY:-0} == 0 ]] || unity=ON
 tools/setup.sh
 if $engines; then
   tools/setup.sh --engines
@@ -64,7 +60,7 @@ build() {  # PRESET BUILD-ARGUMENTS...
   shift
   echo "== build/$preset =="
   log=$(mktemp)
-  if ! tools/dev/configure.sh "$preset" -DCMAKE_UNITY_BUILD=$unity -DCMAKE_UNITY_BUILD_BATCH_SIZE=8 >"$log" 2>&1; then
+  if ! tools/dev/configure.sh "$preset" >"$log" 2>&1; then
     cat "$log" >&2
     rm -f "$log"
     exit 1
