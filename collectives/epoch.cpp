@@ -26,7 +26,7 @@ EpochEvents Epoch::on_frame(Rank from, Frame frame) {
   EpochEvents out;
   if (broken_) return out;
   if (frame.header.kind == FrameKind::kReady) {
-    out.push_back(epoch_event::PeerReady{from});
+    out.push_back(epoch_event::PeerReady{plan().id, from});
   } else if (session_) {
     deliver(session_->on_frame(from, std::move(frame)), out);
   } else if (auto kept = wait(held_, {from, std::move(frame)}); !kept) {
@@ -75,13 +75,14 @@ Result<> Epoch::deliver_one(const Arrival& arrival, EpochEvents& out) {
   if (kind == FrameKind::kMove) return on_move(arrival, out);
   if (kind == FrameKind::kLedger) {
     STARLING_TRY(rows, decode_ledger(*frame.payload));
-    out.push_back(epoch_event::LedgerArrived{arrival.from, frame.header.version, std::move(rows)});
+    out.push_back(
+        epoch_event::LedgerArrived{plan().id, arrival.from, frame.header.version, std::move(rows)});
     return ok();
   }
   if (kind != FrameKind::kVote) return Error(Code::kCorrupt, "a frame of unknown kind");
   STARLING_TRY(vote, decode_vote(*frame.payload));
   if (vote.version != frame.header.version) return Error(Code::kCorrupt, "vote of another step");
-  out.push_back(epoch_event::VoteArrived{arrival.from, std::move(vote)});
+  out.push_back(epoch_event::VoteArrived{plan().id, arrival.from, std::move(vote)});
   return ok();
 }
 
@@ -93,7 +94,7 @@ Result<> Epoch::on_gather(const Arrival& arrival, EpochEvents& out) {
   STARLING_TRY(gather_->on_frame(arrival.from, arrival.frame));
   if (first) {
     STARLING_TRY(record, decode_record(gather_->record()));
-    out.push_back(epoch_event::GatherBegun{gather_->version(), record});
+    out.push_back(epoch_event::GatherBegun{plan().id, gather_->version(), record});
   }
   if (const auto segment = gather_->differs())
     out.push_back(epoch_event::CopyDiffers{arrival.from, *segment});
@@ -247,7 +248,7 @@ void Epoch::gathered_if_done(EpochEvents& out) {
   if (gathering_ != Gathering::kGoing || !gather_->done()) return;
   if (device_gather_ && !device_gather_->over()) return;
   gathering_ = Gathering::kDone;
-  out.push_back(epoch_event::Gathered{gather_->version()});
+  out.push_back(epoch_event::Gathered{plan().id, gather_->version()});
 }
 
 // ---- Rounds -----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@
 #include "collectives/reduce.h"
 #include "collectives/session.h"
 #include "core/base/result.h"
+#include "core/wire/epoch_events.h"
 #include "core/wire/messages.h"
 
 namespace starling::collectives {
@@ -24,13 +25,9 @@ namespace epoch_event {
 struct Reduced {  // totals of every segment held in this step are accepted (R3)
   Version version = 0;
 };
-struct GatherBegun {  // at a joiner: the first gather frame, with which it enters the epoch
-  Version version = 0;
-  StepRecord record;  // of step version-1
-};
-struct Gathered {  // parameters of `version` are complete
-  Version version = 0;
-};
+using starling::epoch_event::Gathered, starling::epoch_event::GatherBegun;
+using starling::epoch_event::LedgerArrived, starling::epoch_event::PeerReady;
+using starling::epoch_event::VoteArrived;
 struct CopyDiffers {  // of a segment held here from its owner's: the version is never complete
   Rank owner = 0;
   SegmentId segment = 0;
@@ -41,18 +38,6 @@ struct MoveArrived {  // a move of the plan, of state with label `version`
   SegmentRange segments;
   SharedBytes frame;  // owns `states`
   ByteView states;    // as they were sent; from another process, so to be checked
-};
-struct LedgerArrived {
-  Rank from = 0;
-  Version version = 0;
-  std::vector<LedgerRow> rows;
-};
-struct VoteArrived {
-  Rank from = 0;
-  Vote vote;
-};
-struct PeerReady {  // a joiner said ready
-  Rank from = 0;
 };
 // This rank sent something that cannot be; kNoRank: the device transport failed, or brought such
 // bytes. The Epoch delivers nothing more.

@@ -241,14 +241,10 @@ void Executor::take(OpenEpoch& epoch, const epoch_event::Reduced& e) {
   owner_.tell(event::Reduced{epoch.id(), e.version, measured->norm, measured->digest});
 }
 
-void Executor::take(OpenEpoch& epoch, epoch_event::GatherBegun& e) {
-  owner_.tell(event::GatherBegun{epoch.id(), e.version, e.record});
-}
-
 void Executor::take(OpenEpoch& epoch, const epoch_event::Gathered& e) {
   owner_.gathered(epoch);
   owner_.at(WorkPhase::kCompute);  // compute had begun already, except at the last version
-  owner_.tell(event::Gathered{epoch.id(), e.version});
+  owner_.tell(e);
 }
 
 // The owner's copy is the one that all others have, so this worker ends whichever copy is wrong.
@@ -260,18 +256,6 @@ void Executor::take(OpenEpoch& epoch, const epoch_event::MoveArrived& e) {
   if (auto taken = memory_.take_move(e.segments, e.version, e.states); !taken)
     return give_up(epoch, e.from, taken.error().text());
   owner_.tell(event::MovedIn{epoch.id(), e.version, e.segments});
-}
-
-void Executor::take(OpenEpoch& epoch, epoch_event::LedgerArrived& e) {
-  owner_.tell(event::LedgerArrived{epoch.id(), e.from, e.version, std::move(e.rows)});
-}
-
-void Executor::take(OpenEpoch& epoch, epoch_event::VoteArrived& e) {
-  owner_.tell(event::VoteArrived{epoch.id(), e.from, std::move(e.vote)});
-}
-
-void Executor::take(OpenEpoch& epoch, const epoch_event::PeerReady& e) {
-  owner_.tell(event::PeerReady{epoch.id(), e.from});
 }
 
 void Executor::take(OpenEpoch& epoch, const epoch_event::Wrong& e) {

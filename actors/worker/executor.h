@@ -161,14 +161,14 @@ class Executor {
   // Takes the events in order, until one of them gives the epoch up (R1).
   void take(OpenEpoch& epoch, collectives::EpochEvents events);
   void take(OpenEpoch& epoch, const collectives::epoch_event::Reduced& e);
-  void take(OpenEpoch& epoch, collectives::epoch_event::GatherBegun& e);
-  void take(OpenEpoch& epoch, const collectives::epoch_event::Gathered& e);
+  void take(OpenEpoch& epoch, const epoch_event::Gathered& e);
   void take(OpenEpoch& epoch, const collectives::epoch_event::CopyDiffers& e);
   void take(OpenEpoch& epoch, const collectives::epoch_event::MoveArrived& e);
-  void take(OpenEpoch& epoch, collectives::epoch_event::LedgerArrived& e);
-  void take(OpenEpoch& epoch, collectives::epoch_event::VoteArrived& e);
-  void take(OpenEpoch& epoch, const collectives::epoch_event::PeerReady& e);
   void take(OpenEpoch& epoch, const collectives::epoch_event::Wrong& e);
+  void take(OpenEpoch&, epoch_event::GatherBegun& e) { owner_.tell(std::move(e)); }
+  void take(OpenEpoch&, epoch_event::LedgerArrived& e) { owner_.tell(std::move(e)); }
+  void take(OpenEpoch&, epoch_event::VoteArrived& e) { owner_.tell(std::move(e)); }
+  void take(OpenEpoch&, epoch_event::PeerReady& e) { owner_.tell(e); }
 
   const Layout& layout_;
   ExecutorMemory& memory_;

@@ -1,6 +1,6 @@
 #pragma once
-// Workers that are heard and hold up all others (docs/design.md, section 6, "Who holds up all
-// others"). A worker's heartbeats come from the thread that obeys the protocol. Its threads that
+// Workers that are heard and hold up all others (docs/design.md, section 6, "A member that holds
+// up all others"). A worker's heartbeats come from the thread that obeys the protocol. Its threads that
 // compute, read or keep the state may hang meanwhile, in a file system or a device say.
 //
 // Functions of what the roster and the progress of the epoch say; they own nothing.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/wire/epoch_events.h"
 #include "core/wire/messages.h"
 #include "elastic/protocol/shares.h"
 
@@ -19,6 +20,8 @@ namespace starling::elastic {
 
 // ---- Events -----------------------------------------------------------------------------------
 namespace worker_event {
+using epoch_event::Gathered, epoch_event::GatherBegun, epoch_event::LedgerArrived;
+using epoch_event::PeerReady, epoch_event::VoteArrived;
 struct Start {  // the process is up; `join` is what it says of itself
   Join join;
 };
@@ -71,10 +74,6 @@ struct Broken {  // a connection of this epoch broke, or did not stand in time
 struct Stopped {  // answer to Stop: nothing is sent or received in this epoch any more
   EpochId epoch;
 };
-struct PeerReady {  // a joiner said ready over a connection of this epoch
-  EpochId epoch;
-  Rank from = 0;
-};
 // An attempt to make the epoch's device transport is ready here: votes may name it (R17). Attempts
 // count from 1 in each epoch; votes never name one beyond limits::kAttempts.
 struct TransportReady {
@@ -117,26 +116,6 @@ struct MovedIn {  // state with label `version` of these segments arrived (R14)
   EpochId epoch;
   Version version = 0;
   SegmentRange segments;
-};
-struct LedgerArrived {
-  EpochId epoch;
-  Rank from = 0;
-  Version version = 0;
-  std::vector<LedgerRow> rows;
-};
-struct VoteArrived {
-  EpochId epoch;
-  Rank from = 0;
-  Vote vote;
-};
-struct GatherBegun {  // the first gather frame of this epoch arrived (a joiner enters)
-  EpochId epoch;
-  Version version = 0;
-  StepRecord record;  // of step version-1
-};
-struct Gathered {  // working parameters and exponents of `version` are complete
-  EpochId epoch;
-  Version version = 0;
 };
 struct Evaluated {  // answer to Evaluate: loss and metrics
   Version version = 0;
