@@ -99,6 +99,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   Result<> poll(Clock::time_point until, const std::string& what, Done done);
   template <class... Told, class... What>
   void tell(const std::function<void(Told...)>& event, What&&... what);
+  void fail(Error why);  // tells the end of a round that was asked for, and the transport's
 
   // The thread's next work should end by itself by then; kEndless: it may wait for ever.
   void expect_end(Clock::time_point by);
@@ -124,8 +125,8 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   // May come in every state, and Turns and poll() look at it without mutex_.
   std::atomic<bool> doomed_{false};
   std::recursive_mutex telling_;  // held while an event is told
-  // Guarded by telling_: the watching thread had the last word. Not CLOSED: a thread closes state_
-  // first and tells its event then.
+  // Guarded by telling_: the watching thread had the last word. CLOSED does not say so: after a failure
+  // that the transport's thread told, on_left() follows.
   bool silent_ = false;
 
   Mutex mutex_;
@@ -138,13 +139,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
 };
 
 void Attempt::run() {
-  if (auto served = serve(); !served) {
-    {
-      const MutexLock lock(mutex_);
-      state_.close();
-    }
-    tell(events_.on_failed, std::move(served).error());
-  }
+  if (auto served = serve(); !served) fail(std::move(served).error());
   end();
   turns_.give_back(ticket_);
   const MutexLock lock(mutex_);
@@ -187,18 +182,12 @@ Result<> Attempt::serve() {
     STARLING_TRY(round, next_round());
     const auto until = Clock::now() + milliseconds(options_.round_ms);
     expect_end(until);
-    auto performed = perform(round, until, "a round took longer than " + in_ms(options_.round_ms));
+    STARLING_TRY(perform(round, until, "a round took longer than " + in_ms(options_.round_ms)));
+    // The watching thread sees the round's end and that it was told, or neither.
+    const std::lock_guard telling(telling_);
     {
       const MutexLock lock(mutex_);
-      if (performed)
-        state_.end_round();
-      else
-        state_.close();
-    }
-    if (!performed) {
-      Error error = std::move(performed).error();
-      tell(events_.on_round, Result<>(Error(error.code(), error.text())));
-      return error;
+      state_.end_round();
     }
     tell(events_.on_round, Result<>(ok()));
   }
@@ -288,7 +277,10 @@ void Attempt::end() {
   leave();
   {
     MutexLock lock(mutex_);
-    if (state_.stuck()) stay();
+    if (state_.stuck()) {
+      lock.unlock();
+      stay();
+    }
     state_.enter(Life::kGone);
     expected_.notify_all();
     while (!released_) asked_.wait(mutex_);
@@ -346,6 +338,18 @@ void Attempt::tell(const std::function<void(Told...)>& event, What&&... what) {
   if (!doomed_ && !silent_) event(std::forward<What>(what)...);
 }
 
+// The first call alone tells: the transport's thread and the watching thread may both come here.
+void Attempt::fail(Error why) {
+  const std::lock_guard lock(telling_);
+  Use before;
+  {
+    const MutexLock state(mutex_);
+    before = state_.close();
+  }
+  if (before == Use::kInUse) tell(events_.on_round, Result<>(Error(why.code(), why.text())));
+  if (before != Use::kClosed) tell(events_.on_failed, std::move(why));
+}
+
 void Attempt::doom() {
   {
     const MutexLock lock(mutex_);
@@ -399,20 +403,14 @@ void Attempt::watch() {
 }
 
 // Closes the library and touches nothing of the transport, as the transport's thread may be at work
-// on it. Tells the owner the events that this thread did not tell.
+// on it. Tells the owner the events that the transport's thread did not tell.
 void Attempt::get_stuck() {
   const std::string why = "NCCL: a communicator has not ended within " + in_ms(options_.end_ms) +
                           ", so this process has no device transport any more";
   turns_.close(why);
   {
     const std::lock_guard lock(telling_);
-    Use before;
-    {
-      const MutexLock state(mutex_);
-      before = state_.close();
-    }
-    if (!doomed_ && before == Use::kInUse) events_.on_round(Result<>(Error(Code::kPeerLost, why)));
-    if (!doomed_ && before != Use::kClosed) events_.on_failed(Error(Code::kPeerLost, why));
+    fail({Code::kPeerLost, why});
     silent_ = true;
   }
   if (shared_->calls.on_stuck) shared_->calls.on_stuck(why, self_);

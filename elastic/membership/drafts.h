@@ -49,6 +49,7 @@ using DraftCommands = std::vector<DraftCommand>;
 class Drafts {
  public:
   Drafts(const LeaderConfig& config, const Group& group) : config_(config), group_(group) {}
+  Drafts(LeaderConfig&&, const Group&) = delete;  // it is borrowed
 
   struct Origin {
     const Join* standard;  // has the group's fingerprint; null: no worker has, nothing is stored

@@ -52,6 +52,7 @@ struct Contact {
 class Roster {
  public:
   Roster(const LeaderConfig& config, const Group& group, std::uint64_t now_ms);
+  Roster(LeaderConfig&&, const Group&, std::uint64_t) = delete;  // it is borrowed
 
   // An event begins.
   void look(std::uint64_t now_ms);

@@ -164,7 +164,7 @@ TEST_CASE("roster: a new leader counts silence from when it began, or first deal
   RosterRig k;
   for (const std::uint64_t n : {1, 2}) k.join(n);
   k.plan(kFirst, PlanKind::kFresh, {1, 2});
-  Roster later({kLease, 50}, k.group, 5 * kLease);
+  Roster later(k.config, k.group, 5 * kLease);
   CHECK(later.find(k.who(1)) == nullptr);
   later.look(6 * kLease);
   CHECK_FALSE(later.silent(k.who(1)));

@@ -321,6 +321,23 @@ TEST_CASE("whoever opened the library is told of a communicator that does not en
   CHECK(!released);
 }
 
+// Its thread comes back to a transport that was given up as stuck, and stays with it.
+TEST_CASE("a late end of a stuck communicator keeps no owner from dropping its transport") {
+  std::atomic<bool> stuck{false};
+  MemberOptions options{.end_ms = kShort};
+  options.on_stuck = [&](const std::string&, Rank) { stuck = true; };
+  World world(2, options, "error-later@1/1,slow-abort@1/1:1000");
+  world.make(1000);
+  CHECK(world[1].next() == "failed: " + kRemote);
+  while (!stuck) std::this_thread::yield();
+  world[0].drop();
+  world[0].await_end();
+  while (counts().communicators > 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the thread has come back
+  world[1].drop();
+  CHECK(world[1].told() == 0);
+}
+
 TEST_CASE("a transport that waits for its turn fails when the one before hangs") {
   World world(2, {.end_ms = kShort}, "slow-revoke@1/1:2000");
   world.make(1000);
