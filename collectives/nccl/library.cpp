@@ -170,7 +170,7 @@ Result<std::shared_ptr<TransportLibrary>> open_nccl(NcclOptions options) {
                        " is 0, with which a worker that ends takes memory away from kernels of "
                        "others; unset it, or --transport tcp");
   for (const auto& [what, variable, off] : kSwitchedOff)
-    ::setenv(name_of(variable), off, /*overwrite=*/0);
+    ::setenv(name_of(variable), off, /*overwrite=*/!environment().is_set(variable));
   if (environment().value(EnvVar::kNcclSharedGpu) == "1") share_gpu();
   std::string tried;
   for (const fs::path& place : nccl_places()) {

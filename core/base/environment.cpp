@@ -29,12 +29,6 @@ Environment::Environment(std::initializer_list<std::pair<EnvVar, std::string>> v
   for (const auto& [variable, value] : values) values_[static_cast<std::size_t>(variable)] = value;
 }
 
-const std::string& Environment::value(EnvVar variable) const {
-  static const std::string& none = *new std::string();
-  const auto& found = at(variable);
-  return found ? *found : none;
-}
-
 const Environment& environment() {
   // Never destroyed: threads may read while the process exits.
   static const Environment& own = *new Environment(Environment::of_process());

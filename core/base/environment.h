@@ -10,7 +10,6 @@
 #include <array>
 #include <cstddef>
 #include <initializer_list>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -31,7 +30,7 @@ namespace starling {
   VARIABLE(kCublasLt, "STARLING_CUBLASLT", "the file of cuBLASLt, and no other place", "`libcublasLt.so.13` beside the plugin, the system's, that of Python's packages; without any our own products serve, slower") \
   VARIABLE(kCudaPlans, "STARLING_CUDA_PLANS", "a file with a table of cuBLASLt's algorithms for this device", "those in `plans` beside the plugin. What is in no table is chosen by a fixed rule; nothing is chosen by timing") \
   VARIABLE(kAgain, "STARLING_AGAIN", "the command that goes on with a script's job; `starling.train()` sets it", "this command line with `--resume`") \
-  VARIABLE(kParent, "STARLING_PARENT", "the pid of the process that has started the command and waits for it, and after a space the number of the signal that ends the command with it; that process sets it", "the command outlives the process") \
+  VARIABLE(kParent, "STARLING_PARENT", "the pid of the process that has started the command and waits for it, and after a space the number of the signal that ends the command with it; that process sets it, and where another one is the parent the signal comes at once", "the command outlives the process") \
   VARIABLE(kSeats, "STARLING_SEATS", "where coordinators are that have moved; a worker sets it for its next life", "none has moved") \
   VARIABLE(kLaterLife, "STARLING_LATER_LIFE", "that this is no first life; a worker sets it for its next life", "it is the first") \
   VARIABLE(kNcclCommId, "NCCL_COMM_ID", "an address that all communicators of NCCL share: refused", "each has its own") \
@@ -68,7 +67,7 @@ namespace starling {
   VARIABLE(kPath, "PATH", "folders of programs, with colons between", "none") \
   VARIABLE(kHome, "HOME", "the folder of `.aws`", "none") \
   VARIABLE(kTerm, "TERM", "`dumb`: no line is drawn over another", "a terminal can") \
-  VARIABLE(kNoColor, "NO_COLOR", "anything: no colours", "colours on a terminal")
+  VARIABLE(kNoColor, "NO_COLOR", "anything but nothing: no colours", "colours on a terminal")
 // clang-format on
 
 #define STARLING_ENUMERATE(variable, name, says, otherwise) variable,
@@ -78,22 +77,21 @@ enum class EnvVar : std::size_t { STARLING_ENVIRONMENT(STARLING_ENUMERATE) kCoun
 // Returns "STARLING_JOIN" of kJoin.
 const char* name_of(EnvVar variable);
 
-// Values of the variables. Threads: any, as nothing changes it.
+// Values of the variables; a variable that is set to nothing counts as not set. Threads: any, as nothing
+// changes it.
 class Environment {
  public:
   static Environment of_process();
   explicit Environment(std::initializer_list<std::pair<EnvVar, std::string>> values = {});
 
-  // Returns the value; empty: the variable is not set, or to nothing.
-  const std::string& value(EnvVar variable) const;
-  bool is_set(EnvVar variable) const { return at(variable).has_value(); }
-
- private:
-  const std::optional<std::string>& at(EnvVar variable) const {
+  // Returns the value; empty: the variable is not set.
+  const std::string& value(EnvVar variable) const {
     return values_[static_cast<std::size_t>(variable)];
   }
+  bool is_set(EnvVar variable) const { return !value(variable).empty(); }
 
-  std::array<std::optional<std::string>, static_cast<std::size_t>(EnvVar::kCount)> values_;
+ private:
+  std::array<std::string, static_cast<std::size_t>(EnvVar::kCount)> values_;
 };
 
 // Threads: any.

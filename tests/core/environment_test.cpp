@@ -16,11 +16,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST_CASE("environment: a variable that is set to nothing is set, and its value is empty") {
+TEST_CASE("environment: a variable that is set to nothing counts as not set") {
   const Environment some{{EnvVar::kNccl, ""}, {EnvVar::kPython, "/env/bin/python"}};
   CHECK(some.value(EnvVar::kPython) == "/env/bin/python");
-  CHECK(some.is_set(EnvVar::kNccl));
-  CHECK(some.value(EnvVar::kNccl).empty());
+  CHECK_FALSE(some.is_set(EnvVar::kNccl));
+  CHECK(some.is_set(EnvVar::kPython));
   CHECK_FALSE(some.is_set(EnvVar::kHome));
   CHECK(some.value(EnvVar::kHome).empty());
   CHECK(std::string(name_of(EnvVar::kNoColor)) == "NO_COLOR");
