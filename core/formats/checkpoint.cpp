@@ -19,8 +19,9 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kManifestFormat = "starling-checkpoint";
 // 2: segments are cut at parts, and steps compute other bits than those of 1.
-// 3: a matrix above Layout::kPartBytesMax is cut at other rows.
-constexpr unsigned kFormatVersion = 3;
+// 3: a matrix above Layout::kPartBytesMax is cut at other rows. The fingerprint says where parts begin, so
+// one of version 2 goes on where that is the same.
+constexpr unsigned kSecondFormat = 2, kFormatVersion = 3;
 // As 3, with changes of the rate: a build that does not know them would go on with another rate.
 constexpr unsigned kFormatWithRates = 4;
 constexpr const char* kManifest = "manifest.json";
@@ -110,12 +111,17 @@ std::vector<RateChange> rates_of(ManifestReading& r, const OrderedJson& json) {
   return rates;
 }
 
+unsigned format_version_of(const Manifest& m) {
+  if (!m.checkpoint.rates.empty()) return kFormatWithRates;
+  return m.is_second_format ? kSecondFormat : kFormatVersion;
+}
+
 // The JSON of everything but the checksum.
 OrderedJson json_of(const Manifest& m) {
   OrderedJson shards = OrderedJson::array();
   for (const Shard& shard : m.shards) shards.push_back(json_of(shard));
   OrderedJson json = {{"format", kManifestFormat},
-                      {"version", m.checkpoint.rates.empty() ? kFormatVersion : kFormatWithRates},
+                      {"version", format_version_of(m)},
                       {"step", m.checkpoint.version},
                       {"digest", to_string(m.checkpoint.digest)},
                       {"fingerprint", to_string(m.checkpoint.fingerprint)},
@@ -241,11 +247,12 @@ Result<Manifest> parse_manifest(std::string_view text) {
     if (json.at("format") != kManifestFormat) return corrupt("its format is another one");
     ManifestReading r;
     const std::uint64_t version = r.whole(json.at("version"), ~std::uint64_t{0}, "version");
-    if (version != kFormatVersion && version != kFormatWithRates)
+    if (version < kSecondFormat || version > kFormatWithRates)
       return Error(Code::kStale, "manifest has format version " + json.at("version").dump() +
-                                     ", this build reads " + std::to_string(kFormatVersion) +
-                                     " and " + std::to_string(kFormatWithRates));
-    const Manifest manifest = manifest_of(r, json);
+                                     ", this build reads " + std::to_string(kSecondFormat) +
+                                     " to " + std::to_string(kFormatWithRates));
+    Manifest manifest = manifest_of(r, json);
+    manifest.is_second_format = version == kSecondFormat;
     if (!r.fault().empty()) return corrupt("wrong " + r.fault());
     if (const std::string fault = fault_of(manifest); !fault.empty()) return corrupt(fault);
     // A text that differs from its own formatted manifest is not what was written.

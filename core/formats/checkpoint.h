@@ -30,6 +30,7 @@ struct Manifest {
   std::uint32_t segments = 0;    // of the job
   std::uint32_t segment_blocks = 0;
   std::vector<Shard> shards;
+  bool is_second_format = false;  // of format version 2: read, and no longer made
 };
 
 inline constexpr std::size_t kManifestBytesMax = std::size_t{64} << 20;
