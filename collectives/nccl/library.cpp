@@ -169,8 +169,10 @@ Result<std::shared_ptr<TransportLibrary>> open_nccl(NcclOptions options) {
                    std::string(name_of(variable)) +
                        " is 0, with which a worker that ends takes memory away from kernels of "
                        "others; unset it, or --transport tcp");
+  // As they are now, which NCCL reads: a program may have set them after the first environment().
+  const Environment now = Environment::of_process();
   for (const auto& [what, variable, off] : kSwitchedOff)
-    ::setenv(name_of(variable), off, /*overwrite=*/!environment().is_set(variable));
+    ::setenv(name_of(variable), off, /*overwrite=*/!now.is_set(variable));
   if (environment().value(EnvVar::kNcclSharedGpu) == "1") share_gpu();
   std::string tried;
   for (const fs::path& place : nccl_places()) {

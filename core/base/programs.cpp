@@ -17,8 +17,8 @@ std::string find_program(const std::string& name, const std::string& more) {
   std::istringstream folders(all);
   std::error_code error;
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const fs::path in = folder.empty() ? fs::path(".") : fs::path(folder);
-    const fs::path found = fs::absolute(in / name, error);
+    if (folder.empty()) continue;
+    const fs::path found = fs::absolute(fs::path(folder) / name, error);
     if (::access(found.c_str(), X_OK) == 0 && fs::is_regular_file(found, error))
       return found.string();
   }

@@ -54,6 +54,13 @@ TEST_CASE("programs: the first file of PATH that may be run, then those of other
   CHECK(find_program("folder") == folder);
   CHECK(find_program("other").empty());
   CHECK(find_program("other", place.path() + "/c") == other);
+  {
+    const ScopedVariable empty("PATH", ":" + place.path() + "/b:");
+    const fs::path before = fs::current_path();
+    fs::current_path(place.path() + "/c");
+    CHECK(find_program("other").empty());
+    fs::current_path(before);
+  }
   const ScopedVariable none("PATH", std::nullopt);
   CHECK(find_program("tool").empty());
   CHECK(find_program("other", place.path() + "/c") == other);
