@@ -22,8 +22,8 @@
 
 namespace starling::actors {
 
-// The client is the worker, in the life that begins with the fork: a death is told with its nonce, and
-// the leader believes it only from its key.
+// GatewayClient names the worker's life that begins with the fork: the guard reports a death with the nonce
+// of that life and under the worker's key, and the leader believes it under no other.
 struct GuardOptions : GatewayClient {
   // Called when the job is over before the worker listens for that itself (SharedLife::listens):
   // reports it, and returns the status with which the guard ends. Any thread.

@@ -1,7 +1,8 @@
 #pragma once
-// A mutex whose use clang checks when it compiles (Thread Safety Analysis; tests/tidy/threads.py): what a mutex
-// guards is said where it is declared, and read and written only where the mutex is held. The names are those of
-// clang's documentation. libstdc++'s mutexes are not annotated, hence the wrappers; they cost what those cost.
+// Mutex, MutexLock and CondVar wrap those of libstdc++, which have no annotations, for clang's Thread Safety
+// Analysis (tests/tidy/threads.py): a field's declaration names the mutex that guards the field, and clang finds
+// code that reads or writes the field without that mutex. The macros have the names of clang's documentation;
+// the wrappers cost no more than the wrapped classes.
 //
 // A lambda is analysed as a function of its own: one that runs under the lock says STARLING_REQUIRES. Constructors
 // and destructors of the class that owns the mutex are not checked.

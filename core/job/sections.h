@@ -1,6 +1,6 @@
 #pragma once
-// Sections of a job file that are handed down as they are, from the Job to who goes by them. elastic/ includes
-// this header, so it includes nothing impure.
+// Sections of a job file as structs, which a Job holds and hands down whole to leader, worker and sockets.
+// elastic/ includes this header, so this header includes nothing impure.
 
 #include <cstdint>
 #include <string>

@@ -24,7 +24,7 @@ struct LeaderConfig {
   std::uint32_t move_budget = 64;     // segments a source sends in one step
   std::uint64_t report_deadline_ms = 1000;
   std::uint64_t change_window_ms = 100;  // joins and leaves are gathered this long
-  // What is not answered is said again after this time, a plan each time after twice as long.
+  // A leader sends a message again when no answer has come for this time; a plan after twice as long each time.
   std::uint64_t retry_ms = 50;
   std::uint64_t restart_window_ms = 2000;  // after state was lost, joiners are gathered this long
   bool stop_on_nonfinite = false;          // a skipped step ends the job

@@ -56,7 +56,7 @@ inline std::shared_ptr<const TrainingSetup> synthetic_setup(std::uint64_t parame
   job.steps = steps;
   job.micro_batches = 4;
   job.model = SyntheticSpec{.parameters = parameters};
-  job.elastic.lease_ms = 10'000;  // longer than any pause of a loaded machine: losses are told
+  job.elastic.lease_ms = 10'000;  // longer than a loaded machine pauses: no silence is a loss
   job.elastic.digest_every = 1;
   return set_up(
              job, kernels::make_model(job.model, "auto").value(),

@@ -15,8 +15,8 @@
 
 namespace starling::judge {
 
-// A Told is an event and the time of its line, in seconds of the run's clock. An epoch is told
-// when its first step is committed, or the next plan comes. A number that is not finite is a NaN.
+// A Told is an event and the time of its line, in seconds of the run's clock. The line of an epoch comes
+// when the epoch's first step is committed, or with the next plan. A number that is not finite is a NaN.
 template <class E>
 struct Told : E {
   double t = 0;

@@ -221,7 +221,7 @@ class Run {
     return ok();
   }
 
-  // A run has one end: of two that are told, which no group of coordinators does, the first counts.
+  // A run has one end. Coordinators tell one; if they told a second one, the first would count.
   template <class E>
   void take_end(const E& end) {
     if (!over()) end_ = end;
